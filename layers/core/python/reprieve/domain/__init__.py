@@ -1,0 +1,1 @@
+"""What Reprieve decides: pure values and functions, standard library only."""

@@ -1,0 +1,139 @@
+"""Checkpoints: the manifest that makes one, its key, and which ones an attempt may start from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from reprieve.domain.errors import MalformedError
+
+MANIFEST_KEY = re.compile(r"jobs/(?P<job>[^/]+)/manifests/(?P<attempt>\d{6})-(?P<step>\d{12})\.json")
+SHA256_HEX_DIGITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file: *path* inside the checkpoint, *key* of its bytes, *size* in bytes."""
+
+    path: str
+    key: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """
+    The proof of a checkpoint, written last and only if its key is new.
+
+    ``parent`` is the manifest this attempt continued from when it saved: its own
+    previous commit, or its base. Following it leads back through the lineage.
+    """
+
+    job: str
+    attempt: int
+    token: str
+    step: int
+    parent: str | None
+    files: tuple[FileEntry, ...]
+    saved_at: datetime
+    framework: str = ""
+    world_size: int = 1
+
+    @property
+    def key(self) -> str:
+        """Where it lies in the bucket."""
+        return manifest_key(self.job, self.attempt, self.step)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> bytes:
+        """Return the object's body."""
+        return json.dumps(
+            {
+                "v": 1,
+                "job": self.job,
+                "attempt": self.attempt,
+                "token": self.token,
+                "step": self.step,
+                "parent": self.parent,
+                "framework": self.framework,
+                "world_size": self.world_size,
+                "saved_at": self.saved_at.isoformat(),
+                "files": [
+                    {"path": f.path, "key": f.key, "size": f.size, "sha256": f.sha256}
+                    for f in self.files
+                ],
+            },
+            sort_keys=True,
+        ).encode()
+
+    @classmethod
+    def from_json(cls, body: bytes, *, key: str) -> Manifest:
+        """Read the object at *key*; raise ``MalformedError`` if it isn't that manifest."""
+        try:
+            raw = json.loads(body)
+            manifest = cls(
+                job=raw["job"],
+                attempt=int(raw["attempt"]),
+                token=raw["token"],
+                step=int(raw["step"]),
+                parent=raw["parent"],
+                files=tuple(
+                    FileEntry(f["path"], f["key"], int(f["size"]), f["sha256"])
+                    for f in raw["files"]
+                ),
+                saved_at=datetime.fromisoformat(raw["saved_at"]),
+                framework=raw.get("framework", ""),
+                world_size=int(raw.get("world_size", 1)),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"{key} isn't a manifest: {error}"
+            raise MalformedError(message) from error
+        if manifest.key != key:
+            message = f"{key} holds the manifest of {manifest.key}"
+            raise MalformedError(message)
+        for file in manifest.files:
+            unsafe = file.path.startswith("/") or ".." in file.path.split("/")
+            if unsafe or len(file.sha256) != SHA256_HEX_DIGITS:
+                message = f"{key} names an unusable file {file.path!r}"
+                raise MalformedError(message)
+        return manifest
+
+
+def manifest_key(job: str, attempt: int, step: int) -> str:
+    """Return the key; fixed widths make S3's order the numeric one within an attempt."""
+    return f"jobs/{job}/manifests/{attempt:06d}-{step:012d}.json"
+
+
+def data_key(job: str, attempt: int, save_id: str, path: str) -> str:
+    """Return the key of a file; the random *save_id* keeps a repeated save off committed bytes."""
+    return f"jobs/{job}/data/{attempt:06d}/{save_id}/{path}"
+
+
+def code_key(sha256: str) -> str:
+    """Return the key of a job's code."""
+    return f"code/{sha256}.zip"
+
+
+def log_key(job: str, attempt: int) -> str:
+    """Return the key of an attempt's log."""
+    return f"jobs/{job}/logs/{attempt:06d}.log"
+
+
+def step_of(key: str) -> tuple[int, int] | None:
+    """Return (attempt, step) of a manifest key, or None for any other name."""
+    match = MANIFEST_KEY.fullmatch(key)
+    return (int(match["attempt"]), int(match["step"])) if match else None
+
+
+def own_manifests(keys: Iterable[str], attempt: int) -> list[str]:
+    """Return *attempt*'s manifests among *keys*, newest step first, by number and not by text."""
+    steps = {key: found[1] for key in keys if (found := step_of(key)) and found[0] == attempt}
+    return sorted(steps, key=lambda key: steps[key], reverse=True)

@@ -1,0 +1,81 @@
+"""Hosts: what EC2 sells, what it takes back, and the states a host can only walk forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from reprieve.domain.notice import Notice
+
+
+class Market(StrEnum):
+    """How the capacity is paid for; the tiers of a pool are tried in the order configured."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapacityPool:
+    """What EC2 calls a Spot capacity pool (type x zone), with the market."""
+
+    type: str
+    zone: str
+    market: Market
+
+    def __str__(self) -> str:
+        """Return ``type#zone#market``, the sort key's form."""
+        return f"{self.type}#{self.zone}#{self.market}"
+
+
+class HostState(StrEnum):
+    """Forward only, also after a reboot: a host that was told to go never takes work again."""
+
+    READY = "READY"
+    DRAINING = "DRAINING"  # under notice: finishes what it holds
+    RETIRING = "RETIRING"  # will be terminated once nothing is held
+    GONE = "GONE"
+
+
+HOST_ORDER = tuple(HostState)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An instance of ours."""
+
+    instance_id: str
+    pool: str
+    capacity: CapacityPool
+    launched_at: datetime
+    state: HostState = HostState.READY
+    notice: Notice | None = None
+    usd_per_hour: float | None = None
+    reason: str = ""
+
+    def may_become(self, state: HostState) -> bool:
+        """Whether *state* lies ahead."""
+        return HOST_ORDER.index(state) > HOST_ORDER.index(self.state)
+
+
+class InstanceState(StrEnum):
+    """What a DescribeInstances made now says, reduced to what a decision needs."""
+
+    ALIVE = "alive"  # pending, running, stopping
+    GONE = "gone"  # shutting-down, terminated, stopped
+    NOT_FOUND = "not found"  # evidence only for an instance older than five minutes
+    UNKNOWN = "unknown"  # EC2 couldn't be asked: evidence of nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as EC2 lists it by our tag."""
+
+    instance_id: str
+    type: str
+    zone: str
+    market: Market
+    state: InstanceState
+    launched_at: datetime
+    tags: dict[str, str]

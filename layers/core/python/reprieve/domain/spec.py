@@ -1,0 +1,28 @@
+"""What a user asks to have run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """
+    The part of a job that never changes; a copy travels in every lease.
+
+    ``command`` is an argv, never a shell line. ``code`` is the SHA-256 of the zip under
+    ``code/`` in the bucket. ``secrets`` maps a variable to the ARN of its value, never to
+    the value. ``checkpoint_globs`` names the files of a job that saves without the helper.
+    """
+
+    command: tuple[str, ...]
+    code: str | None = None
+    setup: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    max_restarts: int = 3
+    max_without_progress: int = 4
+    checkpoint_globs: tuple[str, ...] = ()
+    save_every: timedelta | None = None
+    gpus: int = 1

@@ -1,0 +1,1 @@
+"""What the use cases and the agent need from the outside world, as small protocols."""
