@@ -1,0 +1,614 @@
+"""
+Every port in one process, with the conditions of the real ones.
+
+`Memory` is the table, EC2, SSM and the queues together. Its `before` and `after` see
+each operation by name, and may raise or write themselves: `before` stands for a call
+that never arrived or a rival who came first, `after` for an answer that was lost.
+The contract tests hold it to what the AWS adapters do.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from reprieve.adapters import keys
+from reprieve.domain.errors import (
+    LeaseLostError,
+    NotAdoptedError,
+    StaleError,
+    UnknownOutcomeError,
+)
+from reprieve.domain.host import CapacityPool, Host, HostState, Instance, InstanceState, Market
+from reprieve.domain.job import Attempt, Event, Job
+from reprieve.domain.lease import (
+    Cause,
+    Holder,
+    Holds,
+    Lease,
+    LeaseKey,
+    LeaseState,
+    Outcome,
+    Phase,
+)
+from reprieve.domain.notice import Notice, escalate
+from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Plan, Try
+from reprieve.ports.cloud import Signalled
+from reprieve.ports.jobs import Live
+from reprieve.ports.leases import Claim, Progress
+from reprieve.protocol import OrderMessage, Ticket
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Port(Protocol):
+    _memory: Memory
+
+
+PortT = TypeVar("PortT", bound=_Port)
+
+
+def _operation(
+    name: str,
+) -> Callable[[Callable[Concatenate[PortT, P], T]], Callable[Concatenate[PortT, P], T]]:
+    """Make a method one step of the world: alone, on record, and open to `before` and `after`."""
+
+    def decorate(
+        method: Callable[Concatenate[PortT, P], T],
+    ) -> Callable[Concatenate[PortT, P], T]:
+        @functools.wraps(method)
+        def step(self: PortT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            memory = self._memory
+            with memory.lock:
+                memory.calls.append(name)
+                memory.before(name)
+                result = method(self, *args, **kwargs)
+                memory.after(name)
+                return result
+
+        return step
+
+    return decorate
+
+
+def _let_pass(_operation_name: str) -> None:
+    return
+
+
+class Memory:
+    """The state that all adapters below share. `calls` names every operation so far."""
+
+    def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
+        self.clock = clock or functools.partial(datetime.now, UTC)
+        self.lock = threading.RLock()
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = _let_pass
+        self.after: Callable[[str], None] = _let_pass
+
+        self.job_rows: dict[str, Job] = {}
+        self.lease_rows: dict[LeaseKey, Lease] = {}
+        self.attempt_rows: dict[tuple[str, int], Attempt] = {}
+        self.event_rows: dict[str, dict[str, Event]] = {}
+        self.host_rows: dict[str, Host] = {}
+        self.holds_rows: dict[str, Holds] = {}
+        self.order_rows: dict[tuple[str, int], Order] = {}
+        self.try_rows: dict[tuple[str, int, int], Try] = {}
+        self.cold_rows: dict[tuple[str, CapacityPool], tuple[datetime, str]] = {}
+        self.watch_rows: dict[str, Sight] = {}
+
+        self.jobs = InMemoryJobStore(self)
+        self.hosts = InMemoryHostStore(self)
+        self.orders = InMemoryOrderStore(self)
+        self.leases = InMemoryHostLeases(self)
+        self.watch = InMemoryWatch(self)
+        self.pools = InMemoryPoolMemory(self)
+        self.fleet = InMemoryFleet(self)
+        self.signals = InMemorySignals(self)
+        self.mail = InMemoryMail(self)
+
+    def put_job(self, job: Job) -> Job:
+        """Store *job* as its next version, or raise ``StaleError``."""
+        row = self.job_rows.get(job.id)
+        if row is None or row.version != job.version:
+            raise StaleError(f"job {job.id} is no longer at version {job.version}")
+        stored = replace(job, version=job.version + 1)
+        self.job_rows[job.id] = stored
+        return stored
+
+    def drop(self, instance_id: str, key: LeaseKey) -> None:
+        """Take *key* out of the host's HOLDS."""
+        row = self.holds_rows.get(instance_id)
+        if row:
+            self.holds_rows[instance_id] = replace(row, leases=row.leases - {key})
+
+    def merge_attempt(self, attempt: Attempt) -> None:
+        """Write the fields that *attempt* knows over those of its row."""
+        at = (attempt.job, attempt.n)
+        known = {
+            f.name: value
+            for f in fields(attempt)
+            if f.default is not MISSING and (value := getattr(attempt, f.name)) != f.default
+        }
+        self.attempt_rows[at] = replace(
+            self.attempt_rows.get(at, Attempt(attempt.job, attempt.n)), **known
+        )
+
+
+class InMemoryJobStore:
+    """``JobStore``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("jobs.submit")
+    def submit(self, job: Job, lease: Lease) -> None:
+        rows = self._memory
+        if lease.key in rows.lease_rows:
+            return
+        if job.id in rows.job_rows:
+            raise StaleError(f"job {job.id} exists")
+        rows.job_rows[job.id] = job
+        rows.lease_rows[lease.key] = lease
+
+    @_operation("jobs.read")
+    def read(self, job_id: str) -> Job | None:
+        return self._memory.job_rows.get(job_id)
+
+    @_operation("jobs.lease")
+    def lease(self, key: LeaseKey) -> Lease | None:
+        return self._memory.lease_rows.get(key)
+
+    @_operation("jobs.leases")
+    def leases(self, keys: Iterable[LeaseKey]) -> dict[LeaseKey, Lease]:
+        rows = self._memory.lease_rows
+        return {key: rows[key] for key in keys if key in rows}
+
+    @_operation("jobs.update")
+    def update(self, job: Job) -> Job:
+        return self._memory.put_job(job)
+
+    @_operation("jobs.end_attempt")
+    def end_attempt(
+        self, job: Job, lease: Lease, *, successor: Lease | None, ended: Attempt
+    ) -> Job:
+        rows = self._memory
+        row = rows.lease_rows.get(lease.key)
+        if row is None or row.beat != lease.beat or row.state is LeaseState.CLOSED:
+            raise StaleError(f"lease {lease.key} is no longer at beat {lease.beat}")
+        if successor and successor.key in rows.lease_rows:
+            raise StaleError(f"lease {successor.key} exists")
+        stored = rows.put_job(job)
+        rows.lease_rows[lease.key] = replace(row, state=LeaseState.CLOSED, beat=row.beat + 1)
+        if successor:
+            rows.lease_rows[successor.key] = successor
+        if row.state is LeaseState.HELD and row.holder:
+            rows.drop(row.holder.instance_id, lease.key)
+        rows.merge_attempt(ended)
+        return stored
+
+    @_operation("jobs.note_attempt")
+    def note_attempt(self, attempt: Attempt) -> None:
+        self._memory.merge_attempt(attempt)
+
+    @_operation("jobs.attempts")
+    def attempts(self, job_id: str) -> Sequence[Attempt]:
+        rows = self._memory.attempt_rows
+        return [rows[at] for at in sorted(rows) if at[0] == job_id]
+
+    @_operation("jobs.add_events")
+    def add_events(self, job_id: str, events: Sequence[Event]) -> None:
+        timeline = self._memory.event_rows.setdefault(job_id, {})
+        for event in events:
+            timeline.setdefault(keys.event(job_id, event)[1], event)
+
+    @_operation("jobs.events")
+    def events(self, job_id: str) -> Sequence[Event]:
+        timeline = self._memory.event_rows.get(job_id, {})
+        return sorted(timeline.values(), key=lambda event: event.at)
+
+    @_operation("jobs.live")
+    def live(self, pool: str) -> Live:
+        rows = self._memory
+        entries = [keys.live_job(job) for job in rows.job_rows.values() if job.pool == pool]
+        entries += [keys.live_host(host) for host in rows.host_rows.values() if host.pool == pool]
+        entries += [keys.live_order(o) for o in rows.order_rows.values() if o.pool == pool]
+        return keys.read_live(sorted(entry for entry in entries if entry))
+
+
+class InMemoryHostStore:
+    """``HostStore``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("hosts.adopt")
+    def adopt(self, host: Host) -> bool:
+        rows = self._memory
+        if host.instance_id in rows.host_rows:
+            return False
+        rows.host_rows[host.instance_id] = host
+        rows.holds_rows.setdefault(host.instance_id, Holds(host.instance_id))
+        return True
+
+    @_operation("hosts.read")
+    def read(self, instance_ids: Iterable[str]) -> dict[str, Host]:
+        rows = self._memory.host_rows
+        return {i: rows[i] for i in instance_ids if i in rows}
+
+    @_operation("hosts.advance")
+    def advance(
+        self, instance_id: str, state: HostState, *, reason: str, notice: Notice | None = None
+    ) -> Host | None:
+        row = self._memory.host_rows.get(instance_id)
+        if row is None:
+            return None
+        after = advanced(row, state, reason=reason, notice=notice)
+        self._memory.host_rows[instance_id] = after
+        return after
+
+    @_operation("hosts.holds")
+    def holds(self, instance_ids: Iterable[str]) -> dict[str, Holds]:
+        rows = self._memory.holds_rows
+        return {i: rows[i] for i in instance_ids if i in rows}
+
+
+def advanced(host: Host, state: HostState, *, reason: str, notice: Notice | None) -> Host:
+    """Return *host* after ``HostStore.advance``."""
+    after = replace(host, state=state, reason=reason) if host.may_become(state) else host
+    return replace(after, notice=escalate(host.notice, notice)) if notice else after
+
+
+class InMemoryOrderStore:
+    """``OrderStore``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("orders.place")
+    def place(self, order: Order) -> tuple[Order, bool]:
+        rows = self._memory.order_rows
+        at = (order.job, order.attempt)
+        new = at not in rows
+        return rows.setdefault(at, order), new
+
+    @_operation("orders.read")
+    def read(self, job: str, attempt: int) -> Order | None:
+        return self._memory.order_rows.get((job, attempt))
+
+    @_operation("orders.store_plan")
+    def store_plan(self, plan: Plan) -> Plan:
+        at = (plan.job, plan.attempt, plan.try_n)
+        tried = Try(*at, plan=plan, at=self._memory.clock())
+        return self._memory.try_rows.setdefault(at, tried).plan
+
+    @_operation("orders.answer")
+    def answer(self, plan: Plan, answer: FleetAnswer) -> None:
+        at = (plan.job, plan.attempt, plan.try_n)
+        row = self._memory.try_rows.get(at)
+        if row is None:
+            raise StaleError(f"no plan is stored for try {plan.tag}")
+        self._memory.try_rows[at] = replace(row, answer=answer)
+
+    @_operation("orders.tries")
+    def tries(self, job: str, attempt: int) -> Sequence[Try]:
+        rows = self._memory.try_rows
+        return [rows[at] for at in sorted(rows) if at[:2] == (job, attempt)]
+
+    @_operation("orders.update")
+    def update(self, order: Order, *, was: Order) -> None:
+        if was.state not in keys.LIVE_ORDERS:
+            raise StaleError(f"order {order.job}#{order.attempt} is {was.state}")
+        self._match(was)
+        self._memory.order_rows[order.job, order.attempt] = order
+
+    @_operation("orders.unpark")
+    def unpark(self, job: Job, order: Order, *, was: Order | None) -> Job:
+        if was:
+            self._match(was)
+        elif (order.job, order.attempt) in self._memory.order_rows:
+            raise StaleError(f"order {order.job}#{order.attempt} exists")
+        stored = self._memory.put_job(job)
+        self._memory.order_rows[order.job, order.attempt] = order
+        return stored
+
+    def _match(self, was: Order) -> None:
+        row = self._memory.order_rows.get((was.job, was.attempt))
+        if row is None or (row.state, row.try_n) != (was.state, was.try_n):
+            raise StaleError(
+                f"order {was.job}#{was.attempt} is no longer {was.state} at try {was.try_n}"
+            )
+
+
+class InMemoryHostLeases:
+    """``HostLeases``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("leases.claim")
+    def claim(self, key: LeaseKey, holder: Holder) -> Claim:
+        rows = self._memory
+        row = rows.lease_rows.get(key)
+        if row is None:
+            return Claim.MISSING
+        if row.state is not LeaseState.FREE:
+            mine = row.state is LeaseState.HELD and row.holder == holder
+            return Claim.WON if mine else Claim.TAKEN
+        host = rows.host_rows.get(holder.instance_id)
+        held = rows.holds_rows.get(holder.instance_id)
+        if host is None or host.state is not HostState.READY or held is None or held.leases:
+            return Claim.NOT_READY
+        rows.lease_rows[key] = replace(
+            row, state=LeaseState.HELD, holder=holder, phase=Phase.CLAIMED, beat=row.beat + 1
+        )
+        rows.holds_rows[holder.instance_id] = replace(held, leases=frozenset({key}))
+        return Claim.WON
+
+    @_operation("leases.renew")
+    def renew(self, key: LeaseKey, holder: Holder, progress: Progress) -> Lease:
+        row = self._held(key, holder)
+        return self._write(row, **_told(progress))
+
+    @_operation("leases.seal")
+    def seal(self, key: LeaseKey, holder: Holder, base: str | None) -> Lease:
+        row = self._held(key, holder)
+        if row.sealed and row.base != base:
+            return row
+        return self._write(row, sealed_attempt=key.attempt, base=base, phase=Phase.SEALED)
+
+    @_operation("leases.release")
+    def release(
+        self,
+        key: LeaseKey,
+        holder: Holder,
+        *,
+        outcome: Outcome,
+        cause: Cause,
+        exit_code: int | None,
+        progress: Progress,
+        detail: str = "",
+    ) -> None:
+        row = self._memory.lease_rows.get(key)
+        if row is None or not _may_release(row, holder, outcome):
+            raise LeaseLostError(f"lease {key} isn't held by {holder}")
+        if row.state is not LeaseState.HELD:
+            return
+        self._write(
+            row,
+            state=LeaseState.DONE,
+            outcome=outcome,
+            cause=cause,
+            exit_code=exit_code,
+            detail=detail,
+            **_told(progress),
+        )
+        self._memory.drop(holder.instance_id, key)
+
+    @_operation("leases.idle")
+    def idle(self, instance_id: str) -> Holds:
+        row = self._memory.holds_rows.get(instance_id)
+        if row is None:
+            raise NotAdoptedError(f"host {instance_id} isn't adopted")
+        after = replace(row, beat=row.beat + 1)
+        self._memory.holds_rows[instance_id] = after
+        return after
+
+    @_operation("leases.drop_hold")
+    def drop_hold(self, instance_id: str, key: LeaseKey) -> None:
+        self._memory.drop(instance_id, key)
+
+    def _held(self, key: LeaseKey, holder: Holder) -> Lease:
+        row = self._memory.lease_rows.get(key)
+        if row is None or row.state is not LeaseState.HELD or row.holder != holder:
+            raise LeaseLostError(f"lease {key} isn't held by {holder}")
+        return row
+
+    def _write(self, row: Lease, **changes: Any) -> Lease:
+        after = replace(row, beat=row.beat + 1, **changes)
+        self._memory.lease_rows[row.key] = after
+        return after
+
+
+def _told(progress: Progress) -> dict[str, Any]:
+    told = {f.name: getattr(progress, f.name) for f in fields(progress)}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _may_release(row: Lease, holder: Holder, outcome: Outcome) -> bool:
+    """Whether *holder* may release *row*, or already did."""
+    if row.holder is None or row.holder.instance_id != holder.instance_id:
+        return False
+    if row.holder != holder and outcome is not Outcome.INTERRUPTED:
+        return False
+    return row.state is LeaseState.HELD or row.outcome is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """How often the sweep saw *beat*, and when last."""
+
+    beat: str
+    count: int
+    seen: datetime
+
+
+class InMemoryWatch:
+    """``Watch``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("watch.observe")
+    def observe(self, subject: str, beat: str, *, now: datetime, max_gap: timedelta) -> int:
+        row = self._memory.watch_rows.get(subject)
+        same = row is not None and row.beat == beat and now - row.seen <= max_gap
+        count = row.count + 1 if row is not None and same else 1
+        self._memory.watch_rows[subject] = Sight(beat, count, now)
+        return count
+
+
+class InMemoryPoolMemory:
+    """``PoolMemory``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    @_operation("pools.chill")
+    def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
+        row = self._memory.cold_rows.get((pool, capacity))
+        if row is None or row[0] < until:
+            self._memory.cold_rows[pool, capacity] = (until, why)
+
+    @_operation("pools.cold")
+    def cold(self, pool: str, *, now: datetime) -> dict[CapacityPool, str]:
+        return {
+            capacity: why
+            for (name, capacity), (until, why) in self._memory.cold_rows.items()
+            if name == pool and until > now
+        }
+
+
+class InMemoryFleet:
+    """
+    ``Fleet``: gives the first override's type unless told otherwise.
+
+    `script` holds answers or errors for the next launches; `empty` pools answer with
+    InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked. A repeated
+    client token gets its first answer, as at EC2.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.script: deque[FleetAnswer | Exception] = deque()
+        self.empty: set[CapacityPool] = set()
+        self.blind = False
+        self.instances: dict[str, Instance] = {}
+        self.prices: dict[tuple[Market, str, str], float] = {}
+        self.launched: list[Plan] = []
+        self.terminated: list[str] = []
+        self._answers: dict[str, FleetAnswer] = {}
+
+    @_operation("fleet.launch")
+    def launch(self, plan: Plan) -> FleetAnswer:
+        self.launched.append(plan)
+        known = self._answers.get(plan.client_token)
+        if known:
+            return self._replay(known)
+        answer = self.script.popleft() if self.script else self._buy(plan)
+        if isinstance(answer, Exception):
+            raise answer
+        self._answers[plan.client_token] = answer
+        for launched in answer.instances:
+            self.start(launched, plan)
+        return answer
+
+    def start(self, launched: Launched, plan: Plan) -> None:
+        """Make *launched* exist, with the tags of *plan*."""
+        self.instances[launched.instance_id] = Instance(
+            instance_id=launched.instance_id,
+            type=launched.capacity.type,
+            zone=launched.capacity.zone,
+            market=plan.market,
+            state=InstanceState.ALIVE,
+            launched_at=self._memory.clock(),
+            tags={
+                "reprieve:stack": plan.stack,
+                "reprieve:pool": plan.pool,
+                "reprieve:order": plan.tag,
+            },
+        )
+
+    def set_state(self, instance_id: str, state: InstanceState) -> None:
+        """Let EC2 change an instance's state."""
+        self.instances[instance_id] = replace(self.instances[instance_id], state=state)
+
+    @_operation("fleet.states")
+    def states(self, instance_ids: Iterable[str]) -> dict[str, InstanceState]:
+        return {i: self._state(i) for i in instance_ids}
+
+    @_operation("fleet.ours")
+    def ours(self) -> Sequence[Instance]:
+        if self.blind:
+            raise UnknownOutcomeError("EC2 can't be asked")
+        return [i for i in self.instances.values() if i.state is InstanceState.ALIVE]
+
+    @_operation("fleet.terminate")
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        self.terminated.extend(instance_ids)
+        for instance_id in instance_ids:
+            if instance_id in self.instances:
+                self.set_state(instance_id, InstanceState.GONE)
+
+    @_operation("fleet.usd_per_hour")
+    def usd_per_hour(self, types: Sequence[str], market: Market) -> dict[tuple[str, str], float]:
+        return {
+            (kind, zone): price
+            for (sold, kind, zone), price in self.prices.items()
+            if sold is market and kind in types
+        }
+
+    def _state(self, instance_id: str) -> InstanceState:
+        if self.blind:
+            return InstanceState.UNKNOWN
+        instance = self.instances.get(instance_id)
+        return instance.state if instance else InstanceState.NOT_FOUND
+
+    def _replay(self, known: FleetAnswer) -> FleetAnswer:
+        dead = [i for i in known.instances if self._state(i.instance_id) is InstanceState.GONE]
+        if dead:
+            return FleetAnswer(errors=(FleetError("IdempotentInstanceTerminated"),))
+        return known
+
+    def _buy(self, plan: Plan) -> FleetAnswer:
+        errors: list[FleetError] = []
+        for override in plan.overrides:
+            if override.capacity not in self.empty:
+                launched = Launched(f"i-{len(self.instances) + 1:017x}", override.capacity)
+                return FleetAnswer((launched,), tuple(errors))
+            errors.append(FleetError("InsufficientInstanceCapacity", capacity=override.capacity))
+        return FleetAnswer(errors=tuple(errors))
+
+
+@dataclass(slots=True)
+class InMemorySignals:
+    """``Signals``: records what was sent; `unreachable` names hosts that SSM refuses, and why."""
+
+    _memory: Memory
+    sent: list[Notice] = field(default_factory=list)
+    unreachable: dict[str, str] = field(default_factory=dict)
+
+    @_operation("signals.preempt")
+    def preempt(self, notices: Sequence[Notice]) -> Signalled:
+        reached = [n for n in notices if n.instance_id not in self.unreachable]
+        self.sent.extend(reached)
+        return Signalled(
+            reached=tuple(n.instance_id for n in reached),
+            unreachable={
+                n.instance_id: self.unreachable[n.instance_id]
+                for n in notices
+                if n.instance_id in self.unreachable
+            },
+        )
+
+
+@dataclass(slots=True)
+class InMemoryMail:
+    """``Mail``: what lies on the queues."""
+
+    _memory: Memory
+    tickets: list[tuple[str, Ticket]] = field(default_factory=list)
+    orders: list[OrderMessage] = field(default_factory=list)
+
+    @_operation("mail.ticket")
+    def ticket(self, pool: str, ticket: Ticket) -> None:
+        self.tickets.append((pool, ticket))
+
+    @_operation("mail.order")
+    def order(self, message: OrderMessage) -> None:
+        self.orders.append(message)
