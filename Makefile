@@ -87,7 +87,7 @@ lock: $(UV) ## Resolve the newest allowed dependencies into requirements/*.txt a
 	@$(LOCK) -c requirements/dev.txt requirements/layer.in -o requirements/layer.txt
 	@$(LOCK) -c requirements/dev.txt requirements/host.in -o requirements/host.txt
 	@$(LOCK) --upgrade requirements/local.in -o requirements/local.txt
-	@$(NPM) install --package-lock-only
+	@$(NPM) install --package-lock-only >/dev/null
 
 clean: ## Remove everything that can be made again
 	@rm -rf .venv .venv-local node_modules build dist cdk.out .coverage .hypothesis \
