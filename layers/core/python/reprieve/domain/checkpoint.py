@@ -10,7 +10,9 @@ from datetime import datetime
 
 from reprieve.domain.errors import MalformedError
 
-MANIFEST_KEY = re.compile(r"jobs/(?P<job>[^/]+)/manifests/(?P<attempt>\d{6})-(?P<step>\d{12})\.json")
+MANIFEST_KEY = re.compile(
+    r"jobs/(?P<job>[^/]+)/manifests/(?P<attempt>\d{6})-(?P<step>\d{12})\.json"
+)
 SHA256_HEX_DIGITS = 64
 
 

@@ -72,6 +72,11 @@ class NoticeClock:
         return self.notice * 1.5
 
     @property
+    def advice(self) -> timedelta:
+        """How long a rebalance recommendation keeps new work off a host (20 min)."""
+        return self.notice * 10
+
+    @property
     def overstay(self) -> timedelta:
         """A drained host that EC2 didn't reclaim leaves this long after its deadline (60 s)."""
         return self.notice / 2

@@ -32,9 +32,7 @@ class Fleet(Protocol):
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Terminate; an id that is already gone is fine."""
 
-    def usd_per_hour(
-        self, types: Sequence[str], market: Market
-    ) -> dict[tuple[str, str], float]:
+    def usd_per_hour(self, types: Sequence[str], market: Market) -> dict[tuple[str, str], float]:
         """Return today's price by (type, zone); what isn't known is absent."""
 
 

@@ -55,7 +55,7 @@ class HostLeases(Protocol):
         another base, that row is returned and its base is the one to use.
         """
 
-    def release(  # noqa: PLR0913 - one write, all of it conditional
+    def release(
         self,
         key: LeaseKey,
         holder: Holder,

@@ -13,7 +13,7 @@ class OrderStore(Protocol):
     """Orders. Reads are strong; conditional writes raise ``StaleError``."""
 
     def place(self, order: Order) -> tuple[Order, bool]:
-        """Store *order* if (job, attempt) has none; return the row that stands, and if it is new."""
+        """Store *order* if (job, attempt) has none; return the row that stands and if it is new."""
 
     def read(self, job: str, attempt: int) -> Order | None:
         """Return the head row."""
@@ -28,7 +28,7 @@ class OrderStore(Protocol):
         """Return the tries, first one first."""
 
     def update(self, order: Order, *, was: Order) -> None:
-        """Store *order* if the row still is OPEN or UNFILLED as *was* says, at the same try."""
+        """Store *order* if the row still has the state and the try that *was* says."""
 
     def unpark(self, job: Job, order: Order, *, was: Order | None) -> Job:
         """Store the queued *job* and the raised try of *order* in one transaction."""

@@ -1,0 +1,393 @@
+"""
+What the facts mean for a job: the one decision behind every trigger.
+
+A report, a notice, the sweep and a state change all end here. The lease is the fact,
+whatever rang the bell; so the same rows give the same answer however often, and in
+whatever order, the bells ring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from reprieve.domain.clock import NoticeClock
+from reprieve.domain.host import Host, HostState, InstanceState
+from reprieve.domain.job import Attempt, CheckpointRef, Counters, Event, Job, JobStatus
+from reprieve.domain.lease import Cause, Lease, LeaseState, Outcome, Phase
+from reprieve.domain.order import Order, OrderState
+
+NOT_FOUND_COUNTS_AFTER = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """
+    What strong reads said, a moment ago.
+
+    *host* is the row of the lease's holder. *instance* is EC2's word if it was asked
+    now, UNKNOWN otherwise. *silent* is the sweep's own count (protocol: silence is
+    counted by the observer). *order* is the order that should bring the current attempt a host.
+    """
+
+    job: Job
+    lease: Lease | None
+    host: Host | None = None
+    instance: InstanceState = InstanceState.UNKNOWN
+    silent: bool = False
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The rows already say what the facts mean."""
+
+    reason: str
+    anomaly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Write the job's row; the lease stays as it is."""
+
+    job: Job
+    reason: str
+    note: Attempt | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """
+    Close the attempt; with *successor* the next one is armed in the same transaction.
+
+    ``under_notice`` and ``unsaved`` feed the alarms: a loss nobody announced, and a
+    notice that didn't end in a checkpoint of the last step.
+    """
+
+    job: Job
+    ended: Attempt
+    reason: str
+    events: tuple[Event, ...]
+    successor: Lease | None = None
+    retire: str | None = None
+    under_notice: bool = False
+    unsaved: bool = False
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """Put the ticket on the queue again, after writing that it was."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Ask for a host: no order stands for the waiting attempt."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """A parked job's time has come: queue it and raise its order's try in one write."""
+
+    job: Job
+    order: Order
+    reason: str
+
+
+Decision = Nothing | Move | End | Resend | Reorder | Unpark
+
+
+def decide(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> Decision:
+    """Return what *facts* mean. *token* becomes the next attempt's, if one is armed."""
+    job, lease = facts.job, facts.lease
+    if job.terminal:
+        return Nothing(f"job is {job.status}")
+    if lease is None:
+        return Nothing("the current attempt has no lease row", anomaly=True)
+    match lease.state:
+        case LeaseState.CLOSED:
+            parked = job.status is JobStatus.PARKED
+            return Nothing("waits for you" if parked else "lease closed", anomaly=not parked)
+        case LeaseState.DONE:
+            return _released(facts, lease, now=now, token=token)
+        case LeaseState.HELD:
+            return _held(facts, lease, now=now, clock=clock, token=token)
+        case LeaseState.FREE:
+            return _waiting(facts, now=now, clock=clock)
+        case _:
+            assert_never(lease.state)
+
+
+def _released(facts: Facts, lease: Lease, *, now: datetime, token: str) -> Decision:
+    cause = lease.cause or Cause.REQUEUE
+    if lease.outcome is Outcome.FINISHED:
+        job = _with_pointer(facts.job, lease).to(JobStatus.SUCCEEDED, reason="finished")
+        step = f" at step {lease.step}" if lease.step is not None else ""
+        return _finish(facts, lease, job, now=now, reason=f"finished{step}", cause=Cause.DONE)
+    return _ended(facts, lease, cause, now=now, token=token)
+
+
+def _held(facts: Facts, lease: Lease, *, now: datetime, clock: NoticeClock, token: str) -> Decision:
+    host = facts.host
+    if host is None or host.pool != facts.job.pool:
+        return Nothing("the lease's holder isn't a host of this pool", anomaly=True)
+    if _gone(facts.instance, host, now=now):
+        cause = Cause.NOTICE if _under_notice(host) else Cause.LOST
+        return _ended(facts, lease, cause, now=now, token=token, by_evidence=True)
+    if facts.silent and not _draining_in_time(host, now=now, clock=clock):
+        return _ended(
+            facts,
+            lease,
+            Cause.SILENT,
+            now=now,
+            token=token,
+            by_evidence=True,
+            retire=host.instance_id,
+        )
+    return _follow(facts, lease, host)
+
+
+def _follow(facts: Facts, lease: Lease, host: Host) -> Decision:
+    """Bring the job's row up to what its holder is doing; never from DRAINING back to RUNNING."""
+    job = _with_pointer(facts.job, lease)
+    started = lease.sealed and lease.phase not in {None, Phase.CLAIMED, Phase.RESTORING}
+    if _under_notice(host) or job.status is JobStatus.DRAINING:
+        status, reason = JobStatus.DRAINING, "its host is under notice"
+    elif started or job.status is JobStatus.RUNNING:
+        status, reason = JobStatus.RUNNING, "running"
+    else:
+        status, reason = JobStatus.STARTING, "claimed"
+    if status is job.status and job.checkpoint == facts.job.checkpoint:
+        return Nothing(f"already {status}")
+    moved = status is not job.status
+    note = Attempt(
+        job=job.id,
+        n=job.attempt,
+        instance_id=host.instance_id,
+        instance_type=host.capacity.type,
+        zone=host.capacity.zone,
+        market=host.capacity.market,
+        usd_per_hour=host.usd_per_hour,
+        restored_step=lease.restored_step,
+    )
+    return Move(
+        job=replace(job.to(status, reason=reason), needs_you=False, next_try_at=None),
+        reason=reason,
+        note=note if moved else None,
+    )
+
+
+def _waiting(facts: Facts, *, now: datetime, clock: NoticeClock) -> Decision:
+    job, order = facts.job, facts.order
+    if job.status is JobStatus.PARKED:
+        if job.next_try_at is None or now < job.next_try_at:
+            return Nothing("parked")
+        why = "its next try is due"
+        queued = replace(
+            job.to(JobStatus.QUEUED, reason=why), next_try_at=None, updated_at=now, ticket_at=now
+        )
+        if not order or order.state is not OrderState.UNFILLED:
+            return Move(queued, why)
+        raised = replace(
+            order,
+            state=OrderState.OPEN,
+            try_n=order.try_n + 1,
+            tier=0,
+            updated_at=now,
+            next_try_at=None,
+            outcome="",
+        )
+        return Unpark(queued, raised, why)
+    if job.status is not JobStatus.QUEUED:
+        return Nothing(f"lease is free while the job is {job.status}", anomaly=True)
+    if order and order.state is OrderState.UNFILLED:
+        parked = replace(
+            job.to(JobStatus.PARKED, reason=order.outcome),
+            next_try_at=order.next_try_at,
+            needs_you=order.needs_you,
+            counters=replace(job.counters, launch_failures=job.counters.launch_failures + 1),
+        )
+        text = f"no host to be had: {order.outcome}"
+        return Move(parked, text, events=(Event(now, "parked", text, job.attempt),))
+    if order is None:
+        return Reorder(job, "no order stands for the waiting attempt")
+    if now - job.ticket_at > clock.resend:
+        return Resend(replace(job, ticket_at=now), "nobody took its ticket")
+    return Nothing("waits for a host")
+
+
+def _ended(
+    facts: Facts,
+    lease: Lease,
+    cause: Cause,
+    *,
+    now: datetime,
+    token: str,
+    by_evidence: bool = False,
+    retire: str | None = None,
+) -> End:
+    """Charge the budgets and arm the next attempt, unless a budget is used up."""
+    job = _with_pointer(facts.job, lease)
+    counters = _charge(job.counters, lease, cause)
+    job = replace(job, counters=counters, steps_lost=job.steps_lost + _lost_steps(lease))
+    crashes = f"{lease.detail or cause}; {job.spec.max_restarts} restarts used up"
+    if counters.crashes > job.spec.max_restarts:
+        failed = job.to(JobStatus.FAILED, reason=crashes)
+        return _finish(facts, lease, failed, now=now, reason=crashes, cause=cause)
+    park = _reason_to_park(job, lease, cause)
+    if park:
+        parked = replace(job.to(JobStatus.PARKED, reason=park), needs_you=True)
+        return _finish(facts, lease, parked, now=now, reason=park, cause=cause)
+    reason = _why_requeued(lease, cause)
+    queued = job.to(JobStatus.QUEUED, reason=reason)
+    armed = replace(
+        queued,
+        attempt=job.attempt + 1,
+        token=token,
+        updated_at=now,
+        ticket_at=now,
+        next_try_at=None,
+        needs_you=False,
+    )
+    successor = Lease(
+        key=armed.lease_key,
+        pool=job.pool,
+        spec=job.spec,
+        sealed_attempt=lease.sealed_attempt,
+        base=lease.base,
+    )
+    end = _finish(facts, lease, armed, now=now, reason=reason, cause=cause)
+    return replace(
+        end,
+        successor=successor,
+        retire=retire,
+        lost=by_evidence and not end.under_notice,
+    )
+
+
+def _finish(
+    facts: Facts, lease: Lease, job: Job, *, now: datetime, reason: str, cause: Cause
+) -> End:
+    lost = _lost_steps(lease)
+    under_notice = facts.host is not None and _under_notice(facts.host)
+    ended = Attempt(
+        job=job.id,
+        n=lease.key.attempt,
+        instance_id=lease.holder.instance_id if lease.holder else None,
+        ended_at=now,
+        outcome=lease.outcome or Outcome.INTERRUPTED,
+        cause=cause,
+        restored_step=lease.restored_step,
+        last_step=lease.step,
+        committed_step=lease.committed_step,
+        steps_lost=lost,
+    )
+    event = Event(
+        now,
+        "ended",
+        reason,
+        lease.key.attempt,
+        {"cause": cause, "step": lease.step, "durable": lease.durable_step, "lost": lost},
+    )
+    return End(
+        job=replace(job, updated_at=now),
+        ended=ended,
+        reason=reason,
+        events=(event,),
+        under_notice=under_notice,
+        unsaved=under_notice and cause is not Cause.DONE and (lost > 0 or not _progressed(lease)),
+    )
+
+
+def _charge(counters: Counters, lease: Lease, cause: Cause) -> Counters:
+    """Charge one attempt to the budgets, once, from its end; an interruption isn't a crash."""
+    counters = replace(counters, no_progress=0 if _progressed(lease) else counters.no_progress + 1)
+    match cause:
+        case Cause.CRASH | Cause.SETUP_FAILED:
+            return replace(counters, crashes=counters.crashes + 1)
+        case Cause.NOTICE | Cause.LOST | Cause.SILENT | Cause.REBOOT | Cause.STOP:
+            return replace(counters, interruptions=counters.interruptions + 1)
+        case Cause.DONE | Cause.REQUEUE | Cause.OPERATOR | Cause.NO_VALID_CHECKPOINT:
+            return counters
+        case _:
+            assert_never(cause)
+
+
+def _reason_to_park(job: Job, lease: Lease, cause: Cause) -> str | None:
+    if cause is Cause.NO_VALID_CHECKPOINT:
+        return f"no valid checkpoint: {lease.detail}" if lease.detail else "no valid checkpoint"
+    if job.counters.no_progress >= job.spec.max_without_progress:
+        return f"{job.counters.no_progress} attempts in a row without a new checkpoint"
+    return None
+
+
+def _why_requeued(lease: Lease, cause: Cause) -> str:
+    durable = lease.durable_step
+    origin = f"from step {durable}" if durable is not None else "from the start"
+    words = {
+        Cause.NOTICE: "its host was taken back",
+        Cause.LOST: "its host is gone, nobody announced it",
+        Cause.SILENT: "its host fell silent",
+        Cause.REBOOT: "its host rebooted",
+        Cause.STOP: "its host was stopped",
+        Cause.REQUEUE: "it asked to be requeued",
+        Cause.CRASH: f"it crashed ({lease.detail or f'exit code {lease.exit_code}'})",
+        Cause.SETUP_FAILED: f"its setup failed ({lease.detail})",
+        Cause.OPERATOR: "an operator asked for it",
+    }
+    return f"{words.get(cause, cause)}; resumes {origin}"
+
+
+def _with_pointer(job: Job, lease: Lease) -> Job:
+    """Raise the pointer to what the holder committed; only a sealed attempt's commits count."""
+    if not lease.sealed or lease.committed_step is None or lease.committed_manifest is None:
+        return job
+    if job.checkpoint and job.checkpoint.step >= lease.committed_step:
+        return job
+    return replace(job, checkpoint=CheckpointRef(lease.committed_step, lease.committed_manifest))
+
+
+def _progressed(lease: Lease) -> bool:
+    return lease.committed_step is not None and lease.committed_step > (lease.restored_step or 0)
+
+
+def _lost_steps(lease: Lease) -> int:
+    if lease.step is None or lease.outcome is Outcome.FINISHED:
+        return 0
+    return max(0, lease.step - (lease.durable_step or 0))
+
+
+def _under_notice(host: Host) -> bool:
+    return (
+        host.state is not HostState.READY and host.notice is not None and host.notice.takes_the_host
+    )
+
+
+def _gone(instance: InstanceState, host: Host, *, now: datetime) -> bool:
+    """Whether EC2's word, asked for now, says that the host is gone."""
+    match instance:
+        case InstanceState.GONE:
+            return True
+        case InstanceState.NOT_FOUND:
+            # DescribeInstances is eventually consistent: a young instance may not show yet.
+            return now - host.launched_at > NOT_FOUND_COUNTS_AFTER
+        case InstanceState.ALIVE | InstanceState.UNKNOWN:
+            return False
+        case _:
+            assert_never(instance)
+
+
+def _draining_in_time(host: Host, *, now: datetime, clock: NoticeClock) -> bool:
+    """Whether a drain is still inside its notice, where silence may be the saving itself."""
+    if not _under_notice(host) or host.notice is None:
+        return False
+    reclaimed_at = host.notice.reclaimed_at or host.notice.noticed_at + clock.notice
+    return now < reclaimed_at

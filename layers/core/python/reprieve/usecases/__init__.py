@@ -1,0 +1,1 @@
+"""One module per thing that Reprieve does; each carries decisions out through ports."""
