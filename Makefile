@@ -46,11 +46,12 @@ test-fast: .venv/ready ## Run the tests that start no embedded cloud
 	@$(BIN)/pytest -m "$(FAST)" $(PYTEST_ARGS)
 
 check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, tests
-	@for phase in $(PHASES); do \
+	@failed=; for phase in $(PHASES); do \
 	  echo "== $$phase"; start=$$(date +%s); \
-	  $(MAKE) --no-print-directory $$phase || { echo "check failed: make $$phase"; exit 1; }; \
+	  $(MAKE) --no-print-directory $$phase || failed="$$failed $$phase"; \
 	  echo "== $$phase: $$(($$(date +%s) - start)) s"; \
-	done
+	done; \
+	test -z "$$failed" || { echo "check failed in:$$failed"; exit 1; }
 
 lint: .venv/ready ## Check code style and formatting
 	@$(BIN)/ruff check -q
