@@ -1,0 +1,506 @@
+"""Rules -> queues -> functions: how the cloud's word reaches a job, and what each step may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_cdk import (
+    Aws,
+    Duration,
+    aws_events as events,
+    aws_events_targets as targets,
+    aws_iam as iam,
+    aws_lambda as lambda_,
+    aws_lambda_destinations as destinations,
+    aws_lambda_event_sources as event_sources,
+    aws_scheduler as scheduler,
+    aws_sqs as sqs,
+)
+from constructs import Construct
+
+from infra.config import Config, compact, pool_entry
+from infra.constructs.fleet import STACK_TAG, Fleet, leading_keys
+from infra.constructs.python_function import NOT_SHIPPED, RETENTION, PythonFunction
+from infra.constructs.state import LIVE_INDEX, State
+from infra.packages import runtime_layer
+from reprieve import detail_types
+from reprieve.detail_types import DetailType, Source
+
+CORE_LAYER = Path(__file__).resolve().parents[2] / "layers" / "core"
+
+# EventBridge gives up after this, and an older notice has nothing left to announce.
+MAX_EVENT_AGE = Duration.seconds(120)
+
+# Every item that functions read or write; a request for anything else is refused.
+ITEMS = ("JOB#*", "LEASE#*", "ORDER#*", "HOST#*", "POOL#*")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """How a function takes from its queue."""
+
+    batch_size: int
+    window: Duration | None
+    max_concurrency: int
+    timeout: Duration
+
+
+# A mass reclaim arrives as many small messages: 50 a batch is one SendCommand, and Lambda wants a
+# window of a second for batches over 10.
+NOTICES = Consumer(50, Duration.seconds(1), 10, Duration.seconds(10))
+# Five at a time, because CreateFleet refills at five a second for the whole account.
+ORDERS = Consumer(10, None, 5, Duration.seconds(60))
+REPORTS = Consumer(10, None, 10, Duration.seconds(30))
+# Shorter than its period, so that two sweeps never overlap.
+SWEEP_TIMEOUT = Duration.seconds(55)
+
+
+class Interruption(Construct):
+    """The four functions and what wakes them."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: Config,
+        stack_name: str,
+        state: State,
+        fleet: Fleet,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._config = config
+        self._stack_name = stack_name
+        self._state = state
+        self._fleet = fleet
+        self._layers = self._make_layers()
+        self._shared = self._shared_environment()
+
+        self.handle_notice = self._handle_notice()
+        self.replace_host = self._replace_host()
+        self.record_report = self._record_report()
+        self.reconcile = self._reconcile()
+        self._rules()
+
+    @property
+    def functions(self) -> Mapping[str, PythonFunction]:
+        """The functions by name."""
+        return {
+            "handle_notice": self.handle_notice,
+            "replace_host": self.replace_host,
+            "record_report": self.record_report,
+            "reconcile": self.reconcile,
+        }
+
+    # Functions
+
+    def _handle_notice(self) -> PythonFunction:
+        function = self._function(
+            "handle_notice",
+            "EC2 says a host will go: have its job checkpointed and order a replacement",
+            timeout=NOTICES.timeout,
+            memory_mb=1769,  # one full CPU: a cold start is paid out of the two minutes
+            environment={
+                "INTAKE_QUEUE_URL": self._state.intake.queue_url,
+                "SSM_DOCUMENT": self._fleet.document_name,
+            },
+        )
+        self._consume(function, self._state.intake, NOTICES)
+        self._settle(function)
+        self._signal(function)
+        return function
+
+    def _replace_host(self) -> PythonFunction:
+        function = self._function(
+            "replace_host",
+            "Plan and launch a replacement host, or say why there is none",
+            timeout=ORDERS.timeout,
+            memory_mb=1024,
+            environment={},
+        )
+        self._consume(function, self._state.orders, ORDERS)
+        self._settle(function)
+        self._launch(function)
+        return function
+
+    def _record_report(self) -> PythonFunction:
+        function = self._function(
+            "record_report",
+            "A host reports: move its job and queue what follows",
+            timeout=REPORTS.timeout,
+            memory_mb=1024,
+            environment={
+                "REPORTS_QUEUE_URL": self._state.reports.queue_url,
+                "ATTESTED_SENDER": "on",
+            },
+        )
+        self._consume(function, self._state.reports, REPORTS)
+        self._settle(function)
+        return function
+
+    def _reconcile(self) -> PythonFunction:
+        function = self._function(
+            "reconcile",
+            "Every minute: finish what a lost event or a dead process left half done",
+            timeout=SWEEP_TIMEOUT,
+            memory_mb=1769,
+            environment={
+                "CHECKPOINTS_BUCKET": self._state.bucket.bucket_name,
+                "SSM_DOCUMENT": self._fleet.document_name,
+            },
+        )
+        self._settle(function)
+        self._signal(function)
+        self._collect(function)
+        self._schedule(function)
+        return function
+
+    def _function(
+        self,
+        name: str,
+        description: str,
+        *,
+        timeout: Duration,
+        memory_mb: int,
+        environment: Mapping[str, str],
+    ) -> PythonFunction:
+        return PythonFunction(
+            self,
+            "".join(part.capitalize() for part in name.split("_")),
+            name=name,
+            description=description,
+            environment={**self._shared, **environment},
+            layers=self._layers,
+            timeout=timeout,
+            memory_mb=memory_mb,
+            log_retention=RETENTION[self._config.log_days],
+        )
+
+    def _make_layers(self) -> list[lambda_.LayerVersion]:
+        built = runtime_layer()
+        return [
+            self._layer("CoreLayer", lambda_.Code.from_asset(str(CORE_LAYER), exclude=NOT_SHIPPED)),
+            # Excludes nothing: byte code is part of this one.
+            self._layer("RuntimeLayer", lambda_.Code.from_asset(str(built.folder))),
+        ]
+
+    def _layer(self, construct_id: str, code: lambda_.AssetCode) -> lambda_.LayerVersion:
+        return lambda_.LayerVersion(
+            self,
+            construct_id,
+            code=code,
+            compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
+            compatible_architectures=[lambda_.Architecture.ARM_64],
+        )
+
+    def _shared_environment(self) -> dict[str, str]:
+        pools = {
+            name: pool_entry(
+                pool,
+                launch_template=self._fleet.templates[name].id,
+                launch_template_version=self._fleet.templates[name].version,
+                work_queue_url=self._state.work[name].queue_url,
+            )
+            for name, pool in self._config.pools.items()
+        }
+        return {
+            "STACK": self._stack_name,
+            "JOBS_TABLE": self._state.table.table_name,
+            "ORDERS_QUEUE_URL": self._state.orders.queue_url,
+            "POOLS": compact(pools),
+            "SUBNETS": compact(self._fleet.subnets),
+            "NOTICE_SECONDS": str(self._config.notice_seconds),
+        }
+
+    # What wakes them
+
+    def _consume(self, function: PythonFunction, queue: sqs.Queue, consumer: Consumer) -> None:
+        function.allow(
+            "TakeFromItsQueue",
+            [
+                "sqs:ReceiveMessage",
+                "sqs:DeleteMessage",
+                "sqs:ChangeMessageVisibility",
+                "sqs:GetQueueAttributes",
+            ],
+            [queue.queue_arn],
+        )
+        function.function.add_event_source(
+            event_sources.SqsEventSource(
+                queue,
+                batch_size=consumer.batch_size,
+                max_batching_window=consumer.window,
+                max_concurrency=consumer.max_concurrency,
+                report_batch_item_failures=True,
+            )
+        )
+
+    def _rules(self) -> None:
+        """Send what EC2 and Health announce to the intake queue, and SSM's answers to the reports."""
+        undelivered = self._state.dead_letter_queue("Undelivered")
+        intake, reports = self._state.intake, self._state.reports
+        rules: dict[str, tuple[str, events.EventPattern, sqs.Queue]] = {
+            "Interruption": (
+                "EC2 takes an instance back in two minutes",
+                events.EventPattern(
+                    source=[Source.EC2],
+                    detail_type=[
+                        DetailType.SPOT_INTERRUPTION,
+                        DetailType.RESERVATION_INTERRUPTION,
+                        DetailType.INTERRUPTIBLE_RESERVATION,
+                    ],
+                ),
+                intake,
+            ),
+            "Rebalance": (
+                "EC2 thinks an instance is at elevated risk",
+                events.EventPattern(source=[Source.EC2], detail_type=[DetailType.REBALANCE]),
+                intake,
+            ),
+            "Leaving": (
+                "An instance stops or terminates, whoever asked for it",
+                events.EventPattern(
+                    source=[Source.EC2],
+                    detail_type=[DetailType.STATE_CHANGE],
+                    detail={"state": list(detail_types.STATES_OF_LEAVING)},
+                ),
+                intake,
+            ),
+            "Maintenance": (
+                "AWS Health schedules a change of EC2 instances",
+                events.EventPattern(
+                    source=[Source.HEALTH],
+                    detail_type=[DetailType.HEALTH],
+                    detail={
+                        "service": [detail_types.HEALTH_SERVICE],
+                        "eventTypeCategory": [detail_types.HEALTH_CATEGORY],
+                    },
+                ),
+                intake,
+            ),
+            "CommandEnded": (
+                "SSM knows how our command ended on a host",
+                events.EventPattern(
+                    source=[Source.SSM],
+                    detail_type=[DetailType.COMMAND_STATUS],
+                    detail={
+                        "document-name": [self._fleet.document_name],
+                        "status": list(detail_types.COMMAND_ENDED),
+                    },
+                ),
+                reports,
+            ),
+        }
+        for name, (description, pattern, queue) in rules.items():
+            events.Rule(
+                self,
+                f"{name}Rule",
+                description=description,
+                event_pattern=pattern,
+                targets=[
+                    targets.SqsQueue(
+                        queue, dead_letter_queue=undelivered, max_event_age=MAX_EVENT_AGE
+                    )
+                ],
+            )
+
+    def _schedule(self, function: PythonFunction) -> None:
+        """Sweep every minute; a sweep that failed isn't repeated, because the next one is due."""
+        dead = self._state.dead_letter_queue("Sweep")
+        function.allow("TellOfFailure", ["sqs:SendMessage"], [dead.queue_arn])
+        function.function.configure_async_invoke(
+            retry_attempts=0,
+            max_event_age=Duration.seconds(60),
+            on_failure=destinations.SqsDestination(dead),
+        )
+        role = iam.Role(
+            self,
+            "ScheduleRole",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com",
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            ),
+            description="Reprieve: the schedule invokes reconcile",
+        )
+        function_arn = function.function.function_arn
+        for sid, action, resource in (
+            ("Sweep", "lambda:InvokeFunction", function_arn),
+            ("TellOfFailure", "sqs:SendMessage", dead.queue_arn),
+        ):
+            role.add_to_policy(
+                iam.PolicyStatement(sid=sid, actions=[action], resources=[resource])
+            )
+        schedule = scheduler.CfnSchedule(
+            self,
+            "Schedule",
+            description="Reprieve: sweep",
+            schedule_expression="rate(1 minute)",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=function_arn,
+                role_arn=role.role_arn,
+                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(
+                    arn=dead.queue_arn
+                ),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=60, maximum_retry_attempts=0
+                ),
+            ),
+        )
+        schedule.node.add_dependency(role)
+
+    # What they may do
+
+    def _settle(self, function: PythonFunction) -> None:
+        """Grant what the use case ``settle`` needs, which every function calls."""
+        table = self._state.table
+        function.allow(
+            "JobsAndHosts",
+            [
+                "dynamodb:GetItem",
+                "dynamodb:BatchGetItem",
+                "dynamodb:Query",
+                "dynamodb:PutItem",
+                "dynamodb:UpdateItem",
+                "dynamodb:ConditionCheckItem",
+            ],
+            [table.table_arn],
+            leading_keys(*ITEMS),
+        )
+        function.allow(
+            "ListLive",
+            ["dynamodb:Query"],
+            [f"{table.table_arn}/index/{LIVE_INDEX}"],
+            leading_keys("POOL#*"),
+        )
+        function.allow(
+            "OrdersAndTickets",
+            ["sqs:SendMessage"],
+            [self._state.orders.queue_arn, *(q.queue_arn for q in self._state.work.values())],
+        )
+        function.allow(
+            "AskEc2",
+            ["ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"],
+            ["*"],
+            _IN_THIS_REGION,
+        )
+        function.allow(
+            "RetireHosts",
+            ["ec2:TerminateInstances"],
+            [_ec2("instance/*")],
+            {"StringEquals": {f"aws:ResourceTag/{STACK_TAG}": self._stack_name}},
+        )
+
+    def _signal(self, function: PythonFunction) -> None:
+        """Grant one command of ours, on hosts of ours. SSM judges document and instance apart."""
+        function.allow("OneDocument", ["ssm:SendCommand"], [self._fleet.document_arn])
+        function.allow(
+            "OnOurHosts",
+            ["ssm:SendCommand"],
+            [_ec2("instance/*")],
+            {"StringEquals": {f"ssm:resourceTag/{STACK_TAG}": self._stack_name}},
+        )
+
+    def _collect(self, function: PythonFunction) -> None:
+        """Grant reading manifests and deleting what a job no longer needs; no version can go."""
+        bucket = self._state.bucket
+        function.allow(
+            "ListCheckpoints",
+            ["s3:ListBucket"],
+            [bucket.bucket_arn],
+            {"StringLike": {"s3:prefix": "jobs/*"}},
+        )
+        function.allow(
+            "CollectCheckpoints",
+            ["s3:GetObject", "s3:DeleteObject"],
+            [bucket.arn_for_objects("jobs/*")],
+        )
+
+    def _launch(self, function: PythonFunction) -> None:
+        """
+        Grant one kind of launch: our templates, network and role, tagged ours from the start.
+
+        Split as Karpenter splits it. A fleet request may override what the template says,
+        image and role included, so each is pinned by itself.
+        """
+        fleet = self._fleet
+        launch = ["ec2:CreateFleet", "ec2:RunInstances"]
+        ours = {"StringEquals": {f"aws:RequestTag/{STACK_TAG}": self._stack_name}}
+        function.allow(
+            "LaunchIntoOurNetwork",
+            launch,
+            [
+                *(_ec2(f"subnet/{subnet}") for subnet in fleet.subnets.values()),
+                _ec2(f"security-group/{fleet.security_group.security_group_id}"),
+                _ec2("spot-instances-request/*"),
+                _ec2("capacity-reservation/*"),
+            ],
+        )
+        function.allow(
+            "LaunchFromOurTemplates",
+            launch,
+            [_ec2(f"launch-template/{template.id}") for template in fleet.templates.values()],
+        )
+        function.allow(
+            "LaunchTrustedImages",
+            launch,
+            # Images and their snapshots have no account in their ARN.
+            [f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}::{kind}/*" for kind in ("image", "snapshot")],
+            {"StringEquals": {"ec2:Owner": ["amazon", Aws.ACCOUNT_ID]}},
+        )
+        function.allow(
+            "LaunchTaggedAsOurs",
+            launch,
+            [_ec2(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
+            ours,
+        )
+        function.allow(
+            "TagWhileLaunching",
+            ["ec2:CreateTags"],
+            [_ec2(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
+            {
+                "StringEquals": {
+                    "ec2:CreateAction": ["CreateFleet", "RunInstances"],
+                    f"aws:RequestTag/{STACK_TAG}": self._stack_name,
+                }
+            },
+        )
+        function.role.add_to_policy(
+            iam.PolicyStatement(
+                sid="NeverWithOpenMetadata",
+                effect=iam.Effect.DENY,
+                actions=["ec2:RunInstances"],
+                resources=[_ec2("instance/*")],
+                conditions={"StringNotEquals": {"ec2:MetadataHttpTokens": "required"}},
+            )
+        )
+        function.allow(
+            "GiveHostsTheirRole",
+            ["iam:PassRole"],
+            [fleet.host_role.role_arn],
+            {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        )
+        function.allow(
+            "FirstSpotRequestOfAnAccount",
+            ["iam:CreateServiceLinkedRole"],
+            [
+                f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role/aws-service-role/"
+                "spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+            ],
+            {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
+        )
+        function.allow(
+            "AskWhatIsForSale",
+            ["ec2:DescribeSpotPriceHistory"],
+            ["*"],
+            _IN_THIS_REGION,
+        )
+
+
+_IN_THIS_REGION: Mapping[str, object] = {"StringEquals": {"aws:RequestedRegion": Aws.REGION}}
+
+
+def _ec2(resource: str) -> str:
+    return f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}:{Aws.ACCOUNT_ID}:{resource}"

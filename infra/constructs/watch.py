@@ -1,0 +1,257 @@
+"""
+Alarms that say what to do, and one dashboard.
+
+Every alarm is of the plain kind (one metric, one threshold) and names its paragraph of
+docs/operations.md, so that whoever is woken reads one page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aws_cdk import (
+    Duration,
+    aws_cloudwatch as cloudwatch,
+    aws_cloudwatch_actions as actions,
+    aws_sns as sns,
+    aws_sns_subscriptions as subscriptions,
+)
+from constructs import Construct
+
+from infra.config import Config
+from infra.constructs.python_function import PythonFunction
+from infra.constructs.state import State
+from reprieve.metrics import NAMESPACE, Metric
+
+MANUAL = "docs/operations.md"
+
+# Half of what SSM, the agent and the upload need to work with: older means nobody is taking.
+INTAKE_AGE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class JobAlarm:
+    """An alarm on a count of ours within five minutes."""
+
+    metric: Metric
+    service: str
+    says: str
+    threshold: int = 1
+
+
+JOB_ALARMS = {
+    "NoticeWithoutCheckpoint": JobAlarm(
+        Metric.NOTICE_WITHOUT_CHECKPOINT,
+        "record_report",
+        "A host was taken with notice and its job had no new committed checkpoint",
+    ),
+    "LossWithoutNotice": JobAlarm(
+        Metric.LOSS_WITHOUT_NOTICE,
+        "reconcile",
+        "A host vanished with a live attempt and nobody announced it",
+    ),
+    "OrdersUnfilled": JobAlarm(
+        Metric.UNFILLED, "replace_host", "Every tier refused a replacement host"
+    ),
+    "JobsParked": JobAlarm(Metric.PARKED, "replace_host", "A job waits for capacity or for you"),
+    "LeaseAnomalies": JobAlarm(
+        Metric.ANOMALIES, "reconcile", "A lease is held by a host that should not hold it"
+    ),
+    "CannotTell": JobAlarm(
+        Metric.CANNOT_TELL, "reconcile", "Too many leases fell silent together to judge any"
+    ),
+}
+
+
+class Watch(Construct):
+    """Topic, alarms, dashboard."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: Config,
+        stack_name: str,
+        state: State,
+        functions: Mapping[str, PythonFunction],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = sns.Topic(
+            self, "Alarms", display_name=f"{stack_name} alarms", enforce_ssl=True
+        )
+        if config.alarm_email:
+            self.topic.add_subscription(subscriptions.EmailSubscription(config.alarm_email))
+        self._dead_letters(state)
+        self._intake_age(state)
+        self._errors(functions)
+        for name, alarm in JOB_ALARMS.items():
+            self._job_alarm(name, alarm)
+        self._dead_man()
+        self._dashboard(stack_name, state, functions)
+
+    def _dead_letters(self, state: State) -> None:
+        for name, queue in state.dead_letters.items():
+            self._alarm(
+                f"{name}DeadLetters",
+                queue.metric_approximate_number_of_messages_visible(
+                    period=Duration.minutes(1), statistic="Maximum"
+                ),
+                f"Something from {name} could not be handled and waits for you",
+                paragraph="dead-letters",
+            )
+
+    def _intake_age(self, state: State) -> None:
+        self._alarm(
+            "IntakeAge",
+            state.intake.metric_approximate_age_of_oldest_message(
+                period=Duration.minutes(1), statistic="Maximum"
+            ),
+            f"A notice waits for over {INTAKE_AGE_SECONDS} s of its two minutes",
+            threshold=INTAKE_AGE_SECONDS,
+        )
+
+    def _errors(self, functions: Mapping[str, PythonFunction]) -> None:
+        for name, function in functions.items():
+            self._alarm(
+                f"{function.node.id}Errors",
+                function.function.metric_errors(period=Duration.minutes(5), statistic="Sum"),
+                f"{name} raised: its messages are retried, then become dead letters",
+                paragraph="function-errors",
+            )
+
+    def _job_alarm(self, name: str, alarm: JobAlarm) -> None:
+        self._alarm(
+            name,
+            ours(alarm.metric, alarm.service),
+            alarm.says,
+            threshold=alarm.threshold,
+        )
+
+    def _dead_man(self) -> None:
+        """Alarm on silence: missing data is the symptom."""
+        self._alarm(
+            "SweepsMissing",
+            ours(Metric.SWEEPS, "reconcile"),
+            "No sweep completed for five minutes: what a lost event left undone stays undone",
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+
+    def _alarm(
+        self,
+        name: str,
+        metric: cloudwatch.Metric,
+        says: str,
+        *,
+        paragraph: str | None = None,
+        threshold: int = 1,
+        comparison: cloudwatch.ComparisonOperator = (
+            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+        ),
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+    ) -> None:
+        anchor = paragraph or _dashed(name)
+        alarm = cloudwatch.Alarm(
+            self,
+            name,
+            alarm_description=f"{says}. What to do: {MANUAL}#{anchor}",
+            metric=metric,
+            threshold=threshold,
+            evaluation_periods=1,
+            comparison_operator=comparison,
+            treat_missing_data=missing,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self.topic))
+
+    def _dashboard(
+        self, stack_name: str, state: State, functions: Mapping[str, PythonFunction]
+    ) -> None:
+        """Four rows: what was announced and saved, hosts, jobs, and the machinery itself."""
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=stack_name,
+            widgets=[
+                [
+                    _graph(
+                        "Notices",
+                        ours(Metric.NOTICES, "handle_notice"),
+                        ours(Metric.STALE, "handle_notice"),
+                        ours(Metric.SIGNALS_UNDELIVERED, "handle_notice"),
+                        ours(Metric.STRANGERS, "handle_notice"),
+                    ),
+                    _graph(
+                        "Checkpoints",
+                        ours(Metric.CHECKPOINTS, "record_report"),
+                        ours(Metric.NOTICE_WITHOUT_CHECKPOINT, "record_report"),
+                        ours(Metric.LOSS_WITHOUT_NOTICE, "reconcile"),
+                    ),
+                    _graph(
+                        "Seconds left at commit, worst",
+                        ours(Metric.CHECKPOINT_LEAD, "record_report", statistic="Minimum"),
+                    ),
+                ],
+                [
+                    _graph(
+                        "Hosts",
+                        ours(Metric.LAUNCHED, "replace_host"),
+                        ours(Metric.RETIRED, "reconcile"),
+                        ours(Metric.UNFILLED, "replace_host"),
+                    ),
+                    _graph(
+                        "Jobs",
+                        ours(Metric.JOBS_SUCCEEDED, "record_report"),
+                        ours(Metric.JOBS_FAILED, "record_report"),
+                        ours(Metric.PARKED, "replace_host"),
+                    ),
+                    _graph("Steps to train again", ours(Metric.STEPS_LOST, "record_report")),
+                ],
+                [
+                    _graph(
+                        "Age of the oldest message, s",
+                        *(
+                            queue.metric_approximate_age_of_oldest_message(label=name)
+                            for name, queue in (
+                                ("intake", state.intake),
+                                ("orders", state.orders),
+                                ("reports", state.reports),
+                                *state.work.items(),
+                            )
+                        ),
+                    ),
+                    _graph(
+                        "Dead letters",
+                        *(
+                            queue.metric_approximate_number_of_messages_visible(label=name)
+                            for name, queue in state.dead_letters.items()
+                        ),
+                    ),
+                    _graph(
+                        "Function errors",
+                        *(f.function.metric_errors(label=name) for name, f in functions.items()),
+                    ),
+                ],
+            ],
+        )
+
+
+def ours(metric: Metric, service: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
+    """Return a metric of ours with the dimension that Powertools adds; without it, nothing."""
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=metric.value,
+        dimensions_map={"service": service},
+        statistic=statistic,
+        period=Duration.minutes(5),
+    )
+
+
+def _graph(title: str, *metrics: cloudwatch.Metric) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=8, height=6)
+
+
+def _dashed(name: str) -> str:
+    """Return ``IntakeAge`` as ``intake-age``, the anchor of its paragraph."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).removeprefix("-")
