@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -49,7 +48,6 @@ class RecordReport:
     hosts: HostStore
     settle: Settle
     handle_notice: HandleNotice
-    now: Callable[[], datetime]
 
     def __call__(self, report: Report, *, sender: str | None) -> Recorded:
         """
