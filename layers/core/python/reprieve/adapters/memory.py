@@ -13,11 +13,11 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from reprieve.adapters import keys
+from reprieve.adapters import keys, rules
 from reprieve.domain.errors import (
     LeaseLostError,
     NotAdoptedError,
@@ -36,7 +36,7 @@ from reprieve.domain.lease import (
     Outcome,
     Phase,
 )
-from reprieve.domain.notice import Notice, escalate
+from reprieve.domain.notice import Notice
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Plan, Try
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
@@ -130,13 +130,8 @@ class Memory:
     def merge_attempt(self, attempt: Attempt) -> None:
         """Write the fields that *attempt* knows over those of its row."""
         at = (attempt.job, attempt.n)
-        known = {
-            f.name: value
-            for f in fields(attempt)
-            if f.default is not MISSING and (value := getattr(attempt, f.name)) != f.default
-        }
         self.attempt_rows[at] = replace(
-            self.attempt_rows.get(at, Attempt(attempt.job, attempt.n)), **known
+            self.attempt_rows.get(at, Attempt(*at)), **rules.known(attempt)
         )
 
 
@@ -248,7 +243,7 @@ class InMemoryHostStore:
         row = self._memory.host_rows.get(instance_id)
         if row is None:
             return None
-        after = advanced(row, state, reason=reason, notice=notice)
+        after = rules.advanced(row, state, reason=reason, notice=notice)
         self._memory.host_rows[instance_id] = after
         return after
 
@@ -256,12 +251,6 @@ class InMemoryHostStore:
     def holds(self, instance_ids: Iterable[str]) -> dict[str, Holds]:
         rows = self._memory.holds_rows
         return {i: rows[i] for i in instance_ids if i in rows}
-
-
-def advanced(host: Host, state: HostState, *, reason: str, notice: Notice | None) -> Host:
-    """Return *host* after ``HostStore.advance``."""
-    after = replace(host, state=state, reason=reason) if host.may_become(state) else host
-    return replace(after, notice=escalate(host.notice, notice)) if notice else after
 
 
 class InMemoryOrderStore:
@@ -351,7 +340,7 @@ class InMemoryHostLeases:
     @_operation("leases.renew")
     def renew(self, key: LeaseKey, holder: Holder, progress: Progress) -> Lease:
         row = self._held(key, holder)
-        return self._write(row, **_told(progress))
+        return self._write(row, **rules.told(progress))
 
     @_operation("leases.seal")
     def seal(self, key: LeaseKey, holder: Holder, base: str | None) -> Lease:
@@ -373,10 +362,12 @@ class InMemoryHostLeases:
         detail: str = "",
     ) -> None:
         row = self._memory.lease_rows.get(key)
-        if row is None or not _may_release(row, holder, outcome):
+        if row is None or not rules.may_release(holder, row.holder, outcome):
             raise LeaseLostError(f"lease {key} isn't held by {holder}")
-        if row.state is not LeaseState.HELD:
+        if rules.released(row):
             return
+        if row.state is not LeaseState.HELD:
+            raise LeaseLostError(f"lease {key} isn't held by {holder}")
         self._write(
             row,
             state=LeaseState.DONE,
@@ -384,7 +375,7 @@ class InMemoryHostLeases:
             cause=cause,
             exit_code=exit_code,
             detail=detail,
-            **_told(progress),
+            **rules.told(progress),
         )
         self._memory.drop(holder.instance_id, key)
 
@@ -411,20 +402,6 @@ class InMemoryHostLeases:
         after = replace(row, beat=row.beat + 1, **changes)
         self._memory.lease_rows[row.key] = after
         return after
-
-
-def _told(progress: Progress) -> dict[str, Any]:
-    told = {f.name: getattr(progress, f.name) for f in fields(progress)}
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def _may_release(row: Lease, holder: Holder, outcome: Outcome) -> bool:
-    """Whether *holder* may release *row*, or already did."""
-    if row.holder is None or row.holder.instance_id != holder.instance_id:
-        return False
-    if row.holder != holder and outcome is not Outcome.INTERRUPTED:
-        return False
-    return row.state is LeaseState.HELD or row.outcome is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,157 @@
+"""Hosts, cold pools and the sweep's counts in the table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+from reprieve.adapters import keys, rules
+from reprieve.adapters.codec import Item, from_item, to_item
+from reprieve.adapters.dynamodb import (
+    ABSENT,
+    Put,
+    RefusedError,
+    Table,
+    Update,
+    expires,
+    live,
+    values,
+)
+from reprieve.domain.errors import StaleError
+from reprieve.domain.host import CapacityPool, Host, HostState
+from reprieve.domain.lease import Holds
+from reprieve.domain.notice import Notice
+
+GONE_KEPT = timedelta(days=7)
+SIGHTS_KEPT = timedelta(days=1)
+RIVALS = 5  # writers who may come first before an advance gives up
+
+
+class DynamoHostStore:
+    """``HostStore``. `rev` counts the row's writes: a notice escalates over what was read."""
+
+    def __init__(self, table: Table, *, clock: Callable[[], datetime] | None = None) -> None:
+        self._table = table
+        self._clock = clock or functools.partial(datetime.now, UTC)
+
+    def adopt(self, host: Host) -> bool:
+        try:
+            self._table.transact(
+                Put(key=keys.host(host.instance_id), item=self._item(host, 1), condition=ABSENT),
+                # + 0 makes the beat and leaves an existing one, and the leases with it
+                Update(
+                    key=keys.holds(host.instance_id),
+                    assign=values(instance_id=host.instance_id),
+                    add=values(beat=0),
+                ),
+            )
+        except RefusedError:
+            return False
+        return True
+
+    def read(self, instance_ids: Iterable[str]) -> dict[str, Host]:
+        found = self._table.get_all(keys.host(i) for i in instance_ids)
+        hosts = [from_item(Host, item) for item in found.values()]
+        return {host.instance_id: host for host in hosts}
+
+    def advance(
+        self, instance_id: str, state: HostState, *, reason: str, notice: Notice | None = None
+    ) -> Host | None:
+        for _ in range(RIVALS):
+            item = self._table.get(keys.host(instance_id))
+            if item is None:
+                return None
+            host = from_item(Host, item)
+            after = rules.advanced(host, state, reason=reason, notice=notice)
+            if after == host or self._replace(after, int(item["rev"]["N"])):
+                return after
+        raise StaleError(f"host {instance_id} is being written by others")
+
+    def holds(self, instance_ids: Iterable[str]) -> dict[str, Holds]:
+        found = self._table.get_all(keys.holds(i) for i in instance_ids)
+        held = [from_item(Holds, item) for item in found.values() if "beat" in item]
+        return {row.instance_id: row for row in held}
+
+    def _replace(self, host: Host, rev: int) -> bool:
+        try:
+            self._table.put(
+                Put(
+                    key=keys.host(host.instance_id),
+                    item=self._item(host, rev + 1),
+                    condition="#rev = :was_rev",
+                    values=values(was_rev=rev),
+                )
+            )
+        except RefusedError:
+            return False
+        return True
+
+    def _item(self, host: Host, rev: int) -> Item:
+        item = to_item(host) | values(rev=rev) | live(host.pool, keys.live_host(host))
+        if host.state is HostState.GONE:
+            item |= expires(self._clock() + GONE_KEPT)
+        return item
+
+
+class DynamoWatch:
+    """``Watch``: one write while the beat changes, two while it stands still."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def observe(self, subject: str, beat: str, *, now: datetime, max_gap: timedelta) -> int:
+        sight = expires(now + SIGHTS_KEPT) | values(seen=now)
+        try:
+            self._table.update(
+                Update(
+                    key=keys.watch(subject),
+                    assign=sight | values(beat=beat, count=1),
+                    condition=f"{ABSENT} OR #beat <> :beat OR #seen < :oldest",
+                    values=values(oldest=now - max_gap),
+                )
+            )
+        except RefusedError:
+            return self._again(subject, beat, sight)
+        return 1
+
+    def _again(self, subject: str, beat: str, sight: Item) -> int:
+        try:
+            item = self._table.update(
+                Update(
+                    key=keys.watch(subject),
+                    assign=sight,
+                    add=values(count=1),
+                    condition="#beat = :beat",
+                    values=values(beat=beat),
+                )
+            )
+        except RefusedError:  # another sweep just saw another beat: it isn't silent
+            return 1
+        return int(item["count"]["N"])
+
+
+class DynamoPoolMemory:
+    """``PoolMemory``."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
+        row = Update(
+            key=keys.cold(pool, capacity),
+            assign=values(until=until, why=why) | expires(until),
+            condition=f"{ABSENT} OR #until < :until",
+        )
+        try:
+            self._table.update(row)
+        except RefusedError:  # colder already
+            return
+
+    def cold(self, pool: str, *, now: datetime) -> dict[CapacityPool, str]:
+        items = self._table.partition(keys.live_pool(pool), keys.COLD_PREFIX)
+        return {
+            keys.cold_capacity(item["sk"]["S"]): item["why"]["S"]
+            for item in items
+            if datetime.fromisoformat(item["until"]["S"]) > now
+        }

@@ -1,0 +1,97 @@
+"""Orders and the plans of their tries in the table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from reprieve.adapters import keys
+from reprieve.adapters.codec import from_item, to_item
+from reprieve.adapters.dynamodb import ABSENT, Put, RefusedError, Table, Update, live, values
+from reprieve.adapters.dynamodb_jobs import put_job, stale_job
+from reprieve.domain.errors import StaleError
+from reprieve.domain.job import Job
+from reprieve.domain.order import FleetAnswer, Order, Plan, Try
+
+
+class DynamoOrderStore:
+    """``OrderStore``."""
+
+    def __init__(self, table: Table, *, clock: Callable[[], datetime] | None = None) -> None:
+        self._table = table
+        self._clock = clock or functools.partial(datetime.now, UTC)
+
+    def place(self, order: Order) -> tuple[Order, bool]:
+        try:
+            self._table.put(_put(order, was=None))
+        except RefusedError as error:
+            return from_item(Order, error.item or {}), False
+        return order, True
+
+    def read(self, job: str, attempt: int) -> Order | None:
+        item = self._table.get(keys.order(job, attempt))
+        return from_item(Order, item) if item else None
+
+    def store_plan(self, plan: Plan) -> Plan:
+        tried = Try(plan.job, plan.attempt, plan.try_n, plan=plan, at=self._clock())
+        row = Put(key=_try_key(plan), item=to_item(tried), condition=ABSENT)
+        try:
+            self._table.put(row)
+        except RefusedError as error:
+            return from_item(Try, error.item or {}).plan
+        return plan
+
+    def answer(self, plan: Plan, answer: FleetAnswer) -> None:
+        try:
+            self._table.update(
+                Update(
+                    key=_try_key(plan),
+                    assign=values(answer=answer),
+                    condition="attribute_exists(#pk)",
+                )
+            )
+        except RefusedError as error:
+            raise StaleError(f"no plan is stored for try {plan.tag}") from error
+
+    def tries(self, job: str, attempt: int) -> Sequence[Try]:
+        items = self._table.partition(keys.order(job, attempt)[0], keys.TRY_PREFIX)
+        return sorted((from_item(Try, item) for item in items), key=lambda row: row.n)
+
+    def update(self, order: Order, *, was: Order) -> None:
+        try:
+            self._table.put(_put(order, was=was))
+        except RefusedError as error:
+            raise _stale(order, was) from error
+
+    def unpark(self, job: Job, order: Order, *, was: Order | None) -> Job:
+        stored = replace(job, version=job.version + 1)
+        try:
+            self._table.transact(put_job(stored, was=job), _put(order, was=was))
+        except RefusedError as error:
+            raise (stale_job(job) if error.index == 0 else _stale(order, was)) from error
+        return stored
+
+
+def _try_key(plan: Plan) -> keys.Key:
+    return keys.order_try(plan.job, plan.attempt, plan.try_n)
+
+
+def _put(order: Order, *, was: Order | None) -> Put:
+    """Return the write of *order* over *was*: over nothing, or over the same state and try."""
+    key = keys.order(order.job, order.attempt)
+    item = to_item(order) | live(order.pool, keys.live_order(order))
+    if was is None:
+        return Put(key=key, item=item, condition=ABSENT)
+    return Put(
+        key=key,
+        item=item,
+        condition="#state = :was_state AND #try_n = :was_try",
+        values=values(was_state=was.state, was_try=was.try_n),
+    )
+
+
+def _stale(order: Order, was: Order | None) -> StaleError:
+    state = f"{was.state} at try {was.try_n}" if was else "absent"
+    return StaleError(f"order {order.job}#{order.attempt} is no longer {state}")
