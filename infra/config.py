@@ -194,9 +194,7 @@ class Config(_Model):
             for letter in "abcdef"[: self.network.zones]
         }
         return {
-            "POOLS": {
-                name: pool_entry(pool, **EXAMPLE_IDS) for name, pool in self.pools.items()
-            },
+            "POOLS": {name: pool_entry(pool, **EXAMPLE_IDS) for name, pool in self.pools.items()},
             "SUBNETS": zones,
         }
 
@@ -279,7 +277,9 @@ def _file(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}" if where else ""
-        raise ConfigError(f"config: {path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        raise ConfigError(
+            f"config: {path}{line}: not YAML: {getattr(error, 'problem', error)}"
+        ) from error
     return _mapping(raw, where=f"config: {path}")
 
 

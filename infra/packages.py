@@ -106,7 +106,9 @@ def host_bundle() -> Built:
         shutil.rmtree(site / "bin", ignore_errors=True)  # scripts of this machine's interpreter
         foreign = [path.name for path in site.rglob("*.so")]
         if foreign:
-            raise PackageError(f"host bundle: {foreign[0]} isn't pure Python: one bundle can't serve every image")
+            raise PackageError(
+                f"host bundle: {foreign[0]} isn't pure Python: one bundle can't serve every image"
+            )
         units = folder / "systemd"
         units.mkdir()
         for path in [*_files(HOST_FILES), *_files(AGENT_UNITS)]:
@@ -147,9 +149,7 @@ def _digest(files: Iterable[Path], *words: str) -> str:
 
 def _files(folder: Path) -> list[Path]:
     return [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     ]
 
 

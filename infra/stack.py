@@ -61,7 +61,9 @@ class ReprieveStack(Stack):
         statements: Mapping[str, tuple[list[str], list[str], dict[str, object] | None]] = {
             "FindTheStack": (
                 ["cloudformation:DescribeStacks"],
-                [f"arn:{Aws.PARTITION}:cloudformation:{Aws.REGION}:{Aws.ACCOUNT_ID}:stack/{name}/*"],
+                [
+                    f"arn:{Aws.PARTITION}:cloudformation:{Aws.REGION}:{Aws.ACCOUNT_ID}:stack/{name}/*"
+                ],
                 None,
             ),
             "Jobs": (
@@ -74,12 +76,13 @@ class ReprieveStack(Stack):
                     "dynamodb:ConditionCheckItem",
                 ],
                 [table.table_arn],
-                leading_keys("JOB#*", "LEASE#*"),
+                leading_keys("JOB#*", "LEASE#*", "ORDER#*"),
             ),
-            "SeeHostsAndOrders": (
+            "Timeline": (["dynamodb:BatchWriteItem"], [table.table_arn], leading_keys("JOB#*")),
+            "SeeHosts": (
                 ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"],
                 [table.table_arn],
-                leading_keys("HOST#*", "ORDER#*", "POOL#*"),
+                leading_keys("HOST#*", "POOL#*"),
             ),
             "ListLive": (
                 ["dynamodb:Query"],

@@ -164,7 +164,9 @@ class Fleet(Construct):
     @property
     def document_arn(self) -> str:
         """ARN of the preempt document, which has a name of its own choosing."""
-        return f"arn:{Aws.PARTITION}:ssm:{Aws.REGION}:{Aws.ACCOUNT_ID}:document/{self.document_name}"
+        return (
+            f"arn:{Aws.PARTITION}:ssm:{Aws.REGION}:{Aws.ACCOUNT_ID}:document/{self.document_name}"
+        )
 
     def _network(self) -> tuple[ec2.IVpc, dict[str, str]]:
         """Return the network and its subnets by zone, one each: a fleet takes no more."""

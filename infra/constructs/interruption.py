@@ -329,9 +329,7 @@ class Interruption(Construct):
             ("Sweep", "lambda:InvokeFunction", function_arn),
             ("TellOfFailure", "sqs:SendMessage", dead.queue_arn),
         ):
-            role.add_to_policy(
-                iam.PolicyStatement(sid=sid, actions=[action], resources=[resource])
-            )
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=[action], resources=[resource]))
         schedule = scheduler.CfnSchedule(
             self,
             "Schedule",
@@ -368,6 +366,9 @@ class Interruption(Construct):
             ],
             [table.table_arn],
             leading_keys(*ITEMS),
+        )
+        function.allow(
+            "Timeline", ["dynamodb:BatchWriteItem"], [table.table_arn], leading_keys("JOB#*")
         )
         function.allow(
             "ListLive",

@@ -35,31 +35,25 @@ class JobAlarm:
     """An alarm on a count of ours within five minutes."""
 
     metric: Metric
-    service: str
     says: str
-    threshold: int = 1
 
 
 JOB_ALARMS = {
     "NoticeWithoutCheckpoint": JobAlarm(
         Metric.NOTICE_WITHOUT_CHECKPOINT,
-        "record_report",
         "A host was taken with notice and its job had no new committed checkpoint",
     ),
     "LossWithoutNotice": JobAlarm(
         Metric.LOSS_WITHOUT_NOTICE,
-        "reconcile",
         "A host vanished with a live attempt and nobody announced it",
     ),
-    "OrdersUnfilled": JobAlarm(
-        Metric.UNFILLED, "replace_host", "Every tier refused a replacement host"
-    ),
-    "JobsParked": JobAlarm(Metric.PARKED, "replace_host", "A job waits for capacity or for you"),
+    "OrdersUnfilled": JobAlarm(Metric.UNFILLED, "Every tier refused a replacement host"),
+    "JobsParked": JobAlarm(Metric.PARKED, "A job waits for capacity or for you"),
     "LeaseAnomalies": JobAlarm(
-        Metric.ANOMALIES, "reconcile", "A lease is held by a host that should not hold it"
+        Metric.ANOMALIES, "A lease is held by a host that should not hold it"
     ),
     "CannotTell": JobAlarm(
-        Metric.CANNOT_TELL, "reconcile", "Too many leases fell silent together to judge any"
+        Metric.CANNOT_TELL, "Too many leases fell silent together to judge any of them"
     ),
 }
 
@@ -78,6 +72,7 @@ class Watch(Construct):
         functions: Mapping[str, PythonFunction],
     ) -> None:
         super().__init__(scope, construct_id)
+        self._stack_name = stack_name
         self.topic = sns.Topic(
             self, "Alarms", display_name=f"{stack_name} alarms", enforce_ssl=True
         )
@@ -87,9 +82,9 @@ class Watch(Construct):
         self._intake_age(state)
         self._errors(functions)
         for name, alarm in JOB_ALARMS.items():
-            self._job_alarm(name, alarm)
+            self._alarm(name, self._ours(alarm.metric), alarm.says)
         self._dead_man()
-        self._dashboard(stack_name, state, functions)
+        self._dashboard(state, functions)
 
     def _dead_letters(self, state: State) -> None:
         for name, queue in state.dead_letters.items():
@@ -121,22 +116,24 @@ class Watch(Construct):
                 paragraph="function-errors",
             )
 
-    def _job_alarm(self, name: str, alarm: JobAlarm) -> None:
-        self._alarm(
-            name,
-            ours(alarm.metric, alarm.service),
-            alarm.says,
-            threshold=alarm.threshold,
-        )
-
     def _dead_man(self) -> None:
         """Alarm on silence: missing data is the symptom."""
         self._alarm(
             "SweepsMissing",
-            ours(Metric.SWEEPS, "reconcile"),
+            self._ours(Metric.SWEEPS),
             "No sweep completed for five minutes: what a lost event left undone stays undone",
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+
+    def _ours(self, metric: Metric, *, statistic: str = "Sum") -> cloudwatch.Metric:
+        """Return a metric of ours with the dimension that the functions set; without it, nothing."""
+        return cloudwatch.Metric(
+            namespace=NAMESPACE,
+            metric_name=metric.value,
+            dimensions_map={"service": self._stack_name},
+            statistic=statistic,
+            period=Duration.minutes(5),
         )
 
     def _alarm(
@@ -165,48 +162,46 @@ class Watch(Construct):
         )
         alarm.add_alarm_action(actions.SnsAction(self.topic))
 
-    def _dashboard(
-        self, stack_name: str, state: State, functions: Mapping[str, PythonFunction]
-    ) -> None:
+    def _dashboard(self, state: State, functions: Mapping[str, PythonFunction]) -> None:
         """Four rows: what was announced and saved, hosts, jobs, and the machinery itself."""
         cloudwatch.Dashboard(
             self,
             "Dashboard",
-            dashboard_name=stack_name,
+            dashboard_name=self._stack_name,
             widgets=[
                 [
                     _graph(
                         "Notices",
-                        ours(Metric.NOTICES, "handle_notice"),
-                        ours(Metric.STALE, "handle_notice"),
-                        ours(Metric.SIGNALS_UNDELIVERED, "handle_notice"),
-                        ours(Metric.STRANGERS, "handle_notice"),
+                        self._ours(Metric.NOTICES),
+                        self._ours(Metric.STALE),
+                        self._ours(Metric.SIGNALS_UNDELIVERED),
+                        self._ours(Metric.STRANGERS),
                     ),
                     _graph(
                         "Checkpoints",
-                        ours(Metric.CHECKPOINTS, "record_report"),
-                        ours(Metric.NOTICE_WITHOUT_CHECKPOINT, "record_report"),
-                        ours(Metric.LOSS_WITHOUT_NOTICE, "reconcile"),
+                        self._ours(Metric.CHECKPOINTS),
+                        self._ours(Metric.NOTICE_WITHOUT_CHECKPOINT),
+                        self._ours(Metric.LOSS_WITHOUT_NOTICE),
                     ),
                     _graph(
                         "Seconds left at commit, worst",
-                        ours(Metric.CHECKPOINT_LEAD, "record_report", statistic="Minimum"),
+                        self._ours(Metric.CHECKPOINT_LEAD, statistic="Minimum"),
                     ),
                 ],
                 [
                     _graph(
                         "Hosts",
-                        ours(Metric.LAUNCHED, "replace_host"),
-                        ours(Metric.RETIRED, "reconcile"),
-                        ours(Metric.UNFILLED, "replace_host"),
+                        self._ours(Metric.LAUNCHED),
+                        self._ours(Metric.RETIRED),
+                        self._ours(Metric.UNFILLED),
                     ),
                     _graph(
                         "Jobs",
-                        ours(Metric.JOBS_SUCCEEDED, "record_report"),
-                        ours(Metric.JOBS_FAILED, "record_report"),
-                        ours(Metric.PARKED, "replace_host"),
+                        self._ours(Metric.JOBS_SUCCEEDED),
+                        self._ours(Metric.JOBS_FAILED),
+                        self._ours(Metric.PARKED),
                     ),
-                    _graph("Steps to train again", ours(Metric.STEPS_LOST, "record_report")),
+                    _graph("Steps to train again", self._ours(Metric.STEPS_LOST)),
                 ],
                 [
                     _graph(
@@ -235,17 +230,6 @@ class Watch(Construct):
                 ],
             ],
         )
-
-
-def ours(metric: Metric, service: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
-    """Return a metric of ours with the dimension that Powertools adds; without it, nothing."""
-    return cloudwatch.Metric(
-        namespace=NAMESPACE,
-        metric_name=metric.value,
-        dimensions_map={"service": service},
-        statistic=statistic,
-        period=Duration.minutes(5),
-    )
 
 
 def _graph(title: str, *metrics: cloudwatch.Metric) -> cloudwatch.GraphWidget:

@@ -1,8 +1,9 @@
 """
 Metric names, shared by the code that counts and the alarms that watch.
 
-Powertools adds the dimension ``service`` (the function's name), so an alarm names both: a
-metric and the one function that emits it.
+Every one carries the dimension ``service`` = the stack's name, because any function may be the
+one that finds a loss and the alarm must see it wherever it was found. Powertools adds the
+dimension; an alarm without it watches nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +16,25 @@ NAMESPACE = "Reprieve"
 class Metric(StrEnum):
     """Counts unless the name carries a unit."""
 
-    # handle_notice
     NOTICES = "NoticesReceived"
     STRANGERS = "StrangersIgnored"  # events of instances that aren't ours
     STALE = "NoticesStale"  # arrived after their own deadline: settled, not signalled
     SIGNALS_UNDELIVERED = "SignalsUndelivered"  # SSM wouldn't take the command
+    NOTICE_WITHOUT_CHECKPOINT = "NoticeWithoutCheckpoint"
+    LOSS_WITHOUT_NOTICE = "LossWithoutNotice"
 
-    # record_report
     CHECKPOINTS = "CheckpointsCommitted"
     CHECKPOINT_LEAD = "CheckpointLeadSeconds"  # left before the reclaim when the commit ended
     STEPS_LOST = "StepsLost"  # trained, and to be trained again
-    NOTICE_WITHOUT_CHECKPOINT = "NoticeWithoutCheckpoint"
-    LOSS_WITHOUT_NOTICE = "LossWithoutNotice"
+
     JOBS_SUCCEEDED = "JobsSucceeded"
     JOBS_FAILED = "JobsFailed"
-
-    # replace_host
-    LAUNCHED = "HostsLaunched"
-    UNFILLED = "OrdersUnfilled"  # every tier said no
     PARKED = "JobsParked"
 
-    # reconcile
-    SWEEPS = "SweepsCompleted"
+    LAUNCHED = "HostsLaunched"
     RETIRED = "HostsRetired"
+    UNFILLED = "OrdersUnfilled"  # every tier said no
+
+    SWEEPS = "SweepsCompleted"
     ANOMALIES = "LeaseAnomalies"  # a lease whose holder has no row, another pool, or two leases
     CANNOT_TELL = "CannotTell"  # so many leases silent together that silence proves nothing
