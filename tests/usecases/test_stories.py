@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from reprieve.domain.errors import LeaseLostError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, HostState, InstanceState, Market
 from reprieve.domain.job import JobStatus
@@ -12,7 +13,6 @@ from reprieve.domain.lease import Cause, LeaseState, Outcome
 from reprieve.domain.notice import NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, OrderState
 from reprieve.ports.leases import Claim
-
 from tests.usecases.story import CLOCK, Host, Story, a_pool
 
 
@@ -156,9 +156,7 @@ def test_a_host_that_speaks_is_not_silent() -> None:
 def test_when_half_a_pool_falls_silent_together_nobody_is_killed() -> None:
     story = Story(pool=a_pool(max_hosts=4))
     jobs = [story.submit() for _ in range(2)]
-    hosts = [
-        Host(story, i.instance_id) for filled in story.fill_orders() for i in filled.launched
-    ]
+    hosts = [Host(story, i.instance_id) for filled in story.fill_orders() for i in filled.launched]
     for host in hosts:
         host.idle()
         host.run()
@@ -240,7 +238,11 @@ def test_an_instance_that_came_with_errors_is_adopted_and_the_dry_pool_chilled()
     dry = CapacityPool("g5.xlarge", "us-east-1a", Market.SPOT)
     story.memory.fleet.script.append(
         FleetAnswer(
-            (Launched("i-0bb00000000000001", CapacityPool("g6.xlarge", "us-east-1b", Market.SPOT)),),
+            (
+                Launched(
+                    "i-0bb00000000000001", CapacityPool("g6.xlarge", "us-east-1b", Market.SPOT)
+                ),
+            ),
             (FleetError("InsufficientInstanceCapacity", capacity=dry),),
         )
     )
@@ -455,9 +457,7 @@ def test_an_instance_whose_launch_answer_was_lost_is_not_leaked() -> None:
     story.uses.cancel(job)
     story.later(200)
     story.sweep()
-    assert not [
-        i for i in story.memory.fleet.instances.values() if i.state is InstanceState.ALIVE
-    ]
+    assert not [i for i in story.memory.fleet.instances.values() if i.state is InstanceState.ALIVE]
 
 
 def test_a_retired_host_is_not_terminated_while_it_holds_a_job() -> None:

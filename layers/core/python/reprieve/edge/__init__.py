@@ -1,1 +1,1 @@
-"""The Lambda edge: settings, event parsers, wiring and metrics. Pydantic and Powertools stop here."""
+"""The Lambda edge: settings, event parsers, wiring and metrics. Pydantic stops here."""

@@ -1,0 +1,102 @@
+"""EC2 says that a host will go: tell the host, order its replacement, drain its job."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+from botocore.exceptions import BotoCoreError, ClientError
+
+from reprieve.domain.errors import MalformedError
+from reprieve.edge.events import parse_event
+from reprieve.edge.observe import count, stack_metrics
+from reprieve.edge.records import failures
+from reprieve.edge.settings import HandleNoticeSettings
+from reprieve.edge.wiring import Wired, wire
+from reprieve.metrics import Metric
+from reprieve.usecases.handle_notice import Handled, Handling
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from reprieve.domain.notice import Notice
+
+RETRY_SECONDS = 2
+
+logger = Logger()
+metrics = stack_metrics()
+
+
+@cache
+def wired() -> Wired[HandleNoticeSettings]:
+    """Wire once per execution environment."""
+    return wire(HandleNoticeSettings.load())
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics  # type: ignore[untyped-decorator]
+def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
+    """Handle one batch as a whole: 50 hosts are told with one command."""
+    notices: dict[str, list[Notice]] = {}
+    failed: dict[str, str] = {}
+    for record in event["Records"]:
+        try:
+            notices[record["messageId"]] = parse_event(
+                json.loads(record["body"]), wired().settings.clock
+            )
+        except (MalformedError, ValueError, AttributeError) as error:
+            failed[record["messageId"]] = str(error)
+    results = wired().uses.handle_notice([n for found in notices.values() for n in found])
+    count(metrics, Metric.NOTICES, sum(r.handling is not Handling.STRANGER for r in results))
+    for result in results:
+        _tell(result)
+    broken = {id(r.notice): str(r.failure) for r in results if r.failure}
+    for message_id, found in notices.items():
+        reasons = [broken[id(notice)] for notice in found if id(notice) in broken]
+        if reasons:
+            failed[message_id] = reasons[0]
+    return _reply(event, failed)
+
+
+def _tell(result: Handled) -> None:
+    if result.handling is Handling.STRANGER:
+        count(metrics, Metric.STRANGERS)
+        logger.debug("notice ignored", instance_id=result.notice.instance_id)
+        return
+    if result.handling is Handling.STALE:
+        count(metrics, Metric.STALE)
+    if result.unreachable:
+        count(metrics, Metric.SIGNALS_UNDELIVERED)
+    logger.info(
+        "notice handled",
+        instance_id=result.notice.instance_id,
+        kind=result.notice.kind,
+        result=result.handling,
+        first=result.first,
+        jobs=result.jobs,
+        unreachable=result.unreachable,
+    )
+
+
+def _reply(event: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    """Bring failed records back in seconds: the visibility timeout would eat the notice."""
+    for record in event["Records"]:
+        if record["messageId"] in failed:
+            logger.warning(
+                "notice failed", message_id=record["messageId"], reason=failed[record["messageId"]]
+            )
+            _hurry(record)
+    return failures(failed)
+
+
+def _hurry(record: dict[str, Any]) -> None:
+    try:
+        wired().sqs.change_message_visibility(
+            QueueUrl=wired().settings.intake_queue_url,
+            ReceiptHandle=record["receiptHandle"],
+            VisibilityTimeout=RETRY_SECONDS,
+        )
+    except (ClientError, BotoCoreError) as error:
+        logger.warning("retry not hurried", message_id=record["messageId"], reason=str(error))

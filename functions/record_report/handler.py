@@ -1,0 +1,73 @@
+"""A host's word about what it did: check its sender, keep it, settle its job."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+
+from reprieve.domain.errors import ReprieveError
+from reprieve.edge.observe import count, count_decision, stack_metrics
+from reprieve.edge.records import attested_instance, failures
+from reprieve.edge.settings import RecordReportSettings
+from reprieve.edge.wiring import Wired, wire
+from reprieve.metrics import Metric
+from reprieve.protocol import Report, ReportKind
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from reprieve.usecases.record_report import Recorded
+
+logger = Logger()
+metrics = stack_metrics()
+
+
+@cache
+def wired() -> Wired[RecordReportSettings]:
+    """Wire once per execution environment."""
+    return wire(RecordReportSettings.load())
+
+
+@logger.inject_lambda_context(clear_state=True)
+@metrics.log_metrics  # type: ignore[untyped-decorator]
+def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
+    """Record each report by itself; one that failed comes back alone."""
+    count(metrics, Metric.CHECKPOINTS, 0)
+    failed: list[str] = []
+    for record in event["Records"]:
+        try:
+            _record(record)
+        except ReprieveError as error:
+            logger.warning("report failed", message_id=record["messageId"], reason=str(error))
+            failed.append(record["messageId"])
+    return failures(failed)
+
+
+def _record(record: dict[str, Any]) -> None:
+    report = Report.from_json(record["body"])
+    attested = wired().settings.attested_sender == "on"
+    recorded = wired().uses.record_report(
+        report, sender=attested_instance(record) if attested else None
+    )
+    _count(recorded)
+    logger.info(
+        "report recorded" if recorded.refusal is None else "report refused",
+        instance_id=report.instance_id,
+        kind=report.kind,
+        job_id=report.key.job if report.key else None,
+        attempt=report.key.attempt if report.key else None,
+        reason=recorded.refusal or getattr(recorded.decision, "reason", ""),
+    )
+
+
+def _count(recorded: Recorded) -> None:
+    if recorded.refusal is not None:
+        return
+    if recorded.report.kind is ReportKind.COMMITTED:
+        count(metrics, Metric.CHECKPOINTS)
+        lead = recorded.report.data.get("lead_seconds")
+        if isinstance(lead, int | float) and not isinstance(lead, bool):
+            count(metrics, Metric.CHECKPOINT_LEAD, lead)
+    count_decision(metrics, recorded.decision)

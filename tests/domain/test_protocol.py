@@ -1,0 +1,53 @@
+"""Messages come back as sent; anything else is refused in one line and never escapes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve.domain.errors import MalformedError
+from reprieve.domain.lease import LeaseKey
+from reprieve.protocol import OrderMessage, Report, ReportKind, Ticket
+from tests.builders import HOST, at
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+FIELDS = ["v", "job", "attempt", "token", "reason", "kind", "instance_id", "at", "seq", "data"]
+
+
+def test_a_ticket_comes_back_as_sent() -> None:
+    ticket = Ticket("job-1", 3, "t3")
+    assert Ticket.from_json(ticket.to_json()) == ticket
+
+
+def test_a_report_comes_back_as_sent_and_unknown_fields_are_ignored() -> None:
+    report = Report(
+        ReportKind.COMMITTED, HOST, at(1), 7, LeaseKey("job-1", 2, "t"), {"step": 40, "ok": True}
+    )
+    body = json.loads(report.to_json()) | {"from_the_future": [1, 2]}
+    assert Report.from_json(json.dumps(body)) == report
+
+
+@pytest.mark.parametrize("message", [Ticket, OrderMessage, Report])
+@given(raw=st.dictionaries(st.sampled_from(FIELDS), JSON) | JSON)
+def test_malformed_messages_are_told_apart_from_everything_else(
+    message: type[Ticket | OrderMessage | Report], raw: Any
+) -> None:
+    if isinstance(raw, dict):
+        raw["v"] = 1
+    with contextlib.suppress(MalformedError):
+        message.from_json(json.dumps(raw))
+
+
+@given(st.text())
+def test_text_that_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises(MalformedError):
+        Ticket.from_json("{" + text)
