@@ -1,0 +1,161 @@
+"""Where use cases meet ports: the one place that knows which needs which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from reprieve.domain.capacity import Pool
+from reprieve.domain.clock import NoticeClock
+from reprieve.ports.cloud import Fleet, Mail, Signals
+from reprieve.ports.hosts import HostStore, PoolMemory, Watch
+from reprieve.ports.jobs import JobStore
+from reprieve.ports.orders import OrderStore
+from reprieve.usecases.census import TakeCensus
+from reprieve.usecases.handle_notice import HandleNotice
+from reprieve.usecases.reconcile import Reconcile
+from reprieve.usecases.record_report import RecordReport
+from reprieve.usecases.replace_host import ReplaceHost
+from reprieve.usecases.retire import Retire
+from reprieve.usecases.settle import Settle
+from reprieve.usecases.submit import Cancel, Submit
+
+
+def utc_now() -> datetime:
+    """Return the time, aware."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The outside world, real or in memory."""
+
+    jobs: JobStore
+    hosts: HostStore
+    orders: OrderStore
+    watch: Watch
+    pools: PoolMemory
+    fleet: Fleet
+    signals: Signals
+    mail: Mail
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What the template decided: the stack's name, its pools, its zones and its clock."""
+
+    stack: str
+    pools: Mapping[str, Pool]
+    subnets: Mapping[str, str]
+    clock: NoticeClock
+
+
+@dataclass(frozen=True, slots=True)
+class UseCases:
+    """Everything Reprieve does, over one set of ports."""
+
+    ports: Ports
+    deployment: Deployment
+    now: Callable[[], datetime] = utc_now
+
+    @property
+    def retire(self) -> Retire:
+        """Terminate a host in two steps."""
+        return Retire(self.ports.jobs, self.ports.hosts, self.ports.fleet)
+
+    @property
+    def settle(self) -> Settle:
+        """Bring a job in line with its lease."""
+        ports = self.ports
+        return Settle(
+            jobs=ports.jobs,
+            hosts=ports.hosts,
+            orders=ports.orders,
+            fleet=ports.fleet,
+            mail=ports.mail,
+            retire=self.retire,
+            clock=self.deployment.clock,
+            now=self.now,
+        )
+
+    @property
+    def census(self) -> TakeCensus:
+        """Count a pool."""
+        return TakeCensus(self.ports.jobs, self.ports.hosts, self.ports.orders)
+
+    @property
+    def handle_notice(self) -> HandleNotice:
+        """Act on what EC2 announced."""
+        ports = self.ports
+        return HandleNotice(
+            jobs=ports.jobs,
+            hosts=ports.hosts,
+            orders=ports.orders,
+            memory=ports.pools,
+            fleet=ports.fleet,
+            signals=ports.signals,
+            mail=ports.mail,
+            settle=self.settle,
+            clock=self.deployment.clock,
+            now=self.now,
+        )
+
+    @property
+    def record_report(self) -> RecordReport:
+        """Take a host's report."""
+        return RecordReport(
+            jobs=self.ports.jobs,
+            hosts=self.ports.hosts,
+            settle=self.settle,
+            handle_notice=self.handle_notice,
+        )
+
+    @property
+    def replace_host(self) -> ReplaceHost:
+        """Fill an order."""
+        ports, deployment = self.ports, self.deployment
+        return ReplaceHost(
+            stack=deployment.stack,
+            pools=deployment.pools,
+            subnets=deployment.subnets,
+            jobs=ports.jobs,
+            hosts=ports.hosts,
+            orders=ports.orders,
+            memory=ports.pools,
+            fleet=ports.fleet,
+            census=self.census,
+            settle=self.settle,
+            retire=self.retire,
+            clock=deployment.clock,
+            now=self.now,
+        )
+
+    @property
+    def reconcile(self) -> Reconcile:
+        """Sweep."""
+        ports, deployment = self.ports, self.deployment
+        return Reconcile(
+            pools=deployment.pools,
+            jobs=ports.jobs,
+            hosts=ports.hosts,
+            orders=ports.orders,
+            watch=ports.watch,
+            fleet=ports.fleet,
+            mail=ports.mail,
+            census=self.census,
+            settle=self.settle,
+            retire=self.retire,
+            clock=deployment.clock,
+            now=self.now,
+        )
+
+    @property
+    def submit(self) -> Submit:
+        """Take a job."""
+        return Submit(self.ports.jobs, self.ports.orders, self.ports.mail, self.now)
+
+    @property
+    def cancel(self) -> Cancel:
+        """Close a job."""
+        return Cancel(self.ports.jobs, self.now)
