@@ -21,3 +21,6 @@ class Wired(Generic[S]):
     settings: S
     uses: UseCases
     sqs: SQSClient
+
+
+def wire(settings: S) -> Wired[S]: ...

@@ -61,7 +61,10 @@ class RecordReport:
         if host is None:
             return Recorded(report, Refusal.STRANGER)
         if report.kind is ReportKind.NOTICED:
-            return Recorded(report, handled=self.handle_notice([_notice(report)])[0])
+            (handled,) = self.handle_notice([_notice(report)])
+            if handled.failure:
+                raise handled.failure
+            return Recorded(report, handled=handled)
         if report.kind is ReportKind.LEAVING:
             self.hosts.advance(
                 report.instance_id, HostState.RETIRING, reason="the agent said it is leaving"

@@ -1,0 +1,286 @@
+"""What the platform sees of each handler: which records come back, and what was counted."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from functions.handle_notice import handler as handle_notice
+from functions.reconcile import handler as reconcile
+from functions.record_report import handler as record_report
+from functions.replace_host import handler as replace_host
+from pydantic import ValidationError
+from reprieve.domain.errors import UnknownOutcomeError
+from reprieve.domain.host import HostState
+from reprieve.domain.job import JobStatus
+from reprieve.edge.records import attested_instance
+from reprieve.edge.settings import (
+    HandleNoticeSettings,
+    RecordReportSettings,
+    ReconcileSettings,
+    ReplaceHostSettings,
+    Settings,
+)
+from reprieve.protocol import OrderMessage, Report, ReportKind
+
+from tests.functions.conftest import ENVIRONMENT, Context, Install, records
+from tests.usecases.story import Host, Story, a_pool
+
+
+def warning(host: Host | str, story: Story) -> dict[str, Any]:
+    instance_id = host if isinstance(host, str) else host.instance_id
+    return {
+        "version": "0",
+        "detail-type": "EC2 Spot Instance Interruption Warning",
+        "source": "aws.ec2",
+        "time": story.time.isoformat(),
+        "resources": [f"arn:aws:ec2:us-east-1a:instance/{instance_id}"],
+        "detail": {"instance-id": instance_id, "instance-action": "terminate"},
+    }
+
+
+def failed(reply: dict[str, Any]) -> list[str]:
+    return [item["itemIdentifier"] for item in reply["batchItemFailures"]]
+
+
+def metric(output: str, name: str) -> float:
+    """Return the sum of *name* over the metric lines that the handler printed."""
+    total = 0.0
+    for line in output.splitlines():
+        if "_aws" in line and name in (entry := json.loads(line)):
+            values = entry[name]
+            total += sum(values) if isinstance(values, list) else values
+    return total
+
+
+@pytest.fixture
+def hosts() -> int:
+    return 3
+
+
+@pytest.fixture
+def story(hosts: int) -> Story:
+    return Story(pool=a_pool(max_hosts=hosts, max_usd_per_hour=1000.0))
+
+
+def fleet_of(story: Story, count: int) -> list[Host]:
+    """Launch *count* hosts, each running a job."""
+    for _ in range(count):
+        story.submit()
+    launched = [
+        Host(story, i.instance_id) for filled in story.fill_orders() for i in filled.launched
+    ]
+    for host in launched:
+        host.idle()
+        host.run()
+    return launched
+
+
+def test_only_the_record_that_failed_comes_back(
+    story: Story, install: Install, context: Context
+) -> None:
+    sqs = install(handle_notice, HandleNoticeSettings)
+    a, b, c = fleet_of(story, 3)
+    refusals = iter([UnknownOutcomeError("throttled")])
+
+    def refuse_b_once(operation: str) -> None:
+        draining = [h for h in story.memory.host_rows.values() if h.state is HostState.DRAINING]
+        if operation == "hosts.advance" and len(draining) == 1:
+            for refusal in refusals:
+                raise refusal
+
+    story.memory.before = refuse_b_once
+    event = records(warning(a, story), warning(b, story), warning(c, story))
+    reply = handle_notice.lambda_handler(event, context)
+    assert failed(reply) == ["m2"]
+    assert sqs.change_message_visibility.call_args.kwargs["VisibilityTimeout"] == 2
+
+    again = handle_notice.lambda_handler(records(warning(b, story)), context)
+    assert failed(again) == []
+    assert all(story.memory.host_rows[h.instance_id].state is HostState.DRAINING for h in (a, b, c))
+    assert len(story.memory.mail.orders) == 3
+
+
+def test_poison_comes_back_alone_and_its_neighbours_pass(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+    poison = warning("not-an-instance", story)
+    event = records("{not json", poison, "[]", warning(host, story))
+    assert failed(handle_notice.lambda_handler(event, context)) == ["m1", "m2", "m3"]
+    assert story.memory.host_rows[host.instance_id].state is HostState.DRAINING
+
+
+def test_a_batch_of_nothing_but_poison_is_no_unhandled_error(
+    install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    assert failed(handle_notice.lambda_handler(records("{"), context)) == ["m1"]
+
+
+def test_strangers_are_dropped_without_a_write_and_counted(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    before = len(story.memory.calls)
+    strangers = [warning(f"i-0ff{n:014d}", story) for n in range(50)]
+    assert failed(handle_notice.lambda_handler(records(*strangers), context)) == []
+    assert story.memory.calls[before:] == ["hosts.read"]
+    output = capsys.readouterr().out
+    assert metric(output, "StrangersIgnored") == 50
+    assert metric(output, "NoticesReceived") == 0
+
+
+@pytest.mark.parametrize("hosts", [50])
+def test_a_mass_reclaim_is_one_signal_call(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    fleet = fleet_of(story, 50)
+    event = records(*(warning(host, story) for host in fleet))
+    assert failed(handle_notice.lambda_handler(event, context)) == []
+    assert story.memory.calls.count("signals.preempt") == 1
+    assert len(story.memory.signals.sent) == 50
+
+
+def test_the_signal_leaves_before_anything_is_stored(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+    before = len(story.memory.calls)
+    handle_notice.lambda_handler(records(warning(host, story)), context)
+    assert story.memory.calls[before : before + 2] == ["hosts.read", "signals.preempt"]
+
+
+def test_a_host_that_ssm_cannot_reach_is_replaced_all_the_same(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+    story.memory.signals.unreachable[host.instance_id] = "InvalidInstanceId"
+    assert failed(handle_notice.lambda_handler(records(warning(host, story)), context)) == []
+    assert metric(capsys.readouterr().out, "SignalsUndelivered") == 1
+    assert len(story.memory.mail.orders) == 1
+
+
+def test_an_order_that_ec2_did_not_answer_comes_back_alone(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(replace_host, ReplaceHostSettings)
+    first, second = story.submit(), story.submit()
+    story.memory.fleet.script.append(UnknownOutcomeError("timeout"))
+    event = records(
+        json.loads(OrderMessage(first, 1, "x").to_json()),
+        json.loads(OrderMessage(second, 1, "x").to_json()),
+        "nonsense",
+    )
+    assert failed(replace_host.lambda_handler(event, context)) == ["m1", "m3"]
+    assert len(story.memory.fleet.instances) == 1
+
+
+def report(host: Host, said: ReportKind, story: Story, /, **data: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(
+        Report(said, host.instance_id, story.time, key=host.key, data=data).to_json()
+    )
+    return body
+
+
+def test_a_report_moves_the_job_only_if_the_queue_attests_its_sender(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(record_report, RecordReportSettings)
+    (host,) = fleet_of(story, 1)
+    assert host.key
+    started = report(host, ReportKind.STARTED, story, restored_step=None)
+    forged = records(started, sender="AROAEXAMPLE:i-0ff00000000000099")
+    record_report.lambda_handler(forged, context)
+    assert story.job(host.key.job).status is JobStatus.QUEUED
+    honest = records(started, sender=f"AROAEXAMPLE:{host.instance_id}")
+    record_report.lambda_handler(honest, context)
+    assert story.job(host.key.job).status is JobStatus.RUNNING
+
+
+def test_a_notice_seen_by_the_host_alone_drains_and_orders(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(record_report, RecordReportSettings)
+    (host,) = fleet_of(story, 1)
+    seen = report(
+        host,
+        ReportKind.NOTICED,
+        story,
+        kind="interruption",
+        channel="metadata",
+        reclaimed_at=(story.time + timedelta(seconds=118)).isoformat(),
+    )
+    event = records(seen, sender=f"AROAEXAMPLE:{host.instance_id}")
+    assert failed(record_report.lambda_handler(event, context)) == []
+    assert host.key
+    assert story.job(host.key.job).status is JobStatus.DRAINING
+    assert len(story.memory.mail.orders) == 1
+    assert not story.memory.signals.sent  # the host knows: it told us
+
+
+def test_commits_are_counted_with_their_lead(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(record_report, RecordReportSettings)
+    (host,) = fleet_of(story, 1)
+    body = report(host, ReportKind.COMMITTED, story, step=4, lead_seconds=100.5)
+    record_report.lambda_handler(records(body, sender=f"A:{host.instance_id}"), context)
+    output = capsys.readouterr().out
+    assert metric(output, "CheckpointsCommitted") == 1
+    assert metric(output, "CheckpointLeadSeconds") == 100.5
+
+
+def test_a_loss_nobody_announced_is_counted_by_the_sweep(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(reconcile, ReconcileSettings)
+    (host,) = fleet_of(story, 1)
+    host.step(9)
+    story.gone(host)
+    reconcile.lambda_handler({}, context)
+    output = capsys.readouterr().out
+    assert metric(output, "LossWithoutNotice") == 1
+    assert metric(output, "StepsLost") == 9
+    assert metric(output, "SweepsCompleted") == 1
+
+
+def test_a_sweep_that_failed_in_part_is_an_error_and_no_completed_sweep(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(reconcile, ReconcileSettings)
+    story.memory.fleet.blind = True
+    with pytest.raises(ExceptionGroup, match="parts of the sweep failed"):
+        reconcile.lambda_handler({}, context)
+    assert metric(capsys.readouterr().out, "SweepsCompleted") == 0
+
+
+@pytest.mark.parametrize(
+    ("sender", "instance"),
+    [
+        ("AROA3XFRBF535PLBIFPI4:i-0123456789abcdef0", "i-0123456789abcdef0"),
+        ("AIDA3XFRBF535PLBIFPI4", "unattested:AIDA3XFRBF535PLBIFPI4"),
+        ("AROA3XFRBF535PLBIFPI4:somebody", "unattested:AROA3XFRBF535PLBIFPI4:somebody"),
+        ("", "unattested:"),
+    ],
+)
+def test_the_sender_id_names_the_instance_or_nobody(sender: str, instance: str) -> None:
+    assert attested_instance({"attributes": {"SenderId": sender}}) == instance
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [HandleNoticeSettings, ReplaceHostSettings, RecordReportSettings, ReconcileSettings],
+)
+def test_a_missing_setting_is_named(kind: type[Settings]) -> None:
+    for name, field in kind.model_fields.items():
+        if field.is_required():
+            without = {k: v for k, v in ENVIRONMENT.items() if k != name.upper()}
+            with pytest.raises(ValidationError, match=name.upper()):
+                kind.model_validate(without)
