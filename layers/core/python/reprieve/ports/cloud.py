@@ -29,6 +29,14 @@ class Fleet(Protocol):
     def ours(self) -> Sequence[Instance]:
         """Return the live instances that carry the stack's tag; raise ``UnknownOutcomeError``."""
 
+    def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
+        """
+        Return those whose Spot request says that EC2 is taking them back.
+
+        The request's status turns at once, minutes before the instance's state. What
+        couldn't be asked is absent.
+        """
+
     def terminate(self, instance_ids: Sequence[str]) -> None:
         """Terminate; an id that is already gone is fine."""
 

@@ -37,12 +37,16 @@ class HostStore(Protocol):
 class Watch(Protocol):
     """The sweep's memory: how often a beat was seen unchanged."""
 
-    def observe(self, subject: str, beat: str, *, now: datetime, max_gap: timedelta) -> int:
+    def observe(
+        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
+    ) -> int:
         """
         Count this sight of *beat* of *subject* and return the count, the first being 1.
 
         It starts anew on another beat or when the last sight is longer ago than
-        *max_gap*: a sweep that didn't run must not make hosts look silent.
+        *max_gap*: a sweep that didn't run must not make hosts look silent. A sight
+        sooner than *min_gap* after the last counted one changes nothing: two sweeps at
+        once must not count twice.
         """
 
 

@@ -118,7 +118,10 @@ class Reconcile:
         )
 
     def _count(self, subject: str, beat: int) -> int:
-        return self.watch.observe(subject, str(beat), now=self.now(), max_gap=2 * self.clock.sweep)
+        sweep = self.clock.sweep
+        return self.watch.observe(
+            subject, str(beat), now=self.now(), min_gap=sweep / 2, max_gap=2 * sweep
+        )
 
     def _settle(
         self,
