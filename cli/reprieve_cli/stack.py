@@ -1,0 +1,92 @@
+"""The deployed stack as its outputs describe it, and the ports that every command works through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from reprieve.domain.capacity import Pool
+from reprieve.domain.host import Market
+from reprieve.ports.cloud import Mail
+from reprieve.ports.hosts import HostStore
+from reprieve.ports.jobs import JobStore
+from reprieve.ports.orders import OrderStore
+from reprieve_cli.errors import BadInputError
+from reprieve_cli.objects import Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What the stack's outputs say."""
+
+    name: str
+    region: str
+    table: str
+    bucket: str
+    orders_url: str
+    pools: dict[str, Pool]
+    outputs: dict[str, str]
+
+    @classmethod
+    def of_outputs(cls, name: str, region: str, outputs: Mapping[str, str]) -> Stack:
+        """Read the outputs; raise ``BadInputError`` if the stack isn't one of ours."""
+        pools = (_pool(v) for k, v in sorted(outputs.items()) if k.startswith("Pool"))
+        try:
+            return cls(
+                name=name,
+                region=region,
+                table=outputs["JobsTable"],
+                bucket=outputs["CheckpointsBucket"],
+                orders_url=outputs["OrdersQueueUrl"],
+                pools={pool.name: pool for pool in pools if pool},
+                outputs=dict(outputs),
+            )
+        except KeyError as error:
+            raise BadInputError(
+                f"stack {name} in {region} has no output {error.args[0]}: it isn't a Reprieve "
+                "stack, or its first deployment isn't finished; set REPRIEVE_STACK"
+            ) from error
+
+    def pool(self, name: str | None) -> Pool:
+        """Return the pool of that name, or the only one; raise ``BadInputError``."""
+        if name is None and len(self.pools) == 1:
+            return next(iter(self.pools.values()))
+        known = ", ".join(self.pools) or "none"
+        if name is None:
+            raise BadInputError(f"stack {self.name} has several pools, choose one: --pool {known}")
+        if name not in self.pools:
+            raise BadInputError(f"no pool {name} in stack {self.name}: it has {known}")
+        return self.pools[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Everything a command reaches."""
+
+    stack: Stack
+    jobs: JobStore
+    orders: OrderStore
+    hosts: HostStore
+    mail: Mail
+    objects: Objects
+    now: Callable[[], datetime]
+
+
+def _pool(text: str) -> Pool | None:
+    """Read an output; None for one that describes no pool."""
+    try:
+        raw = json.loads(text)
+        return Pool(
+            name=raw["name"],
+            types=tuple(raw["types"]),
+            tiers=tuple(Market(tier) for tier in raw["tiers"]),
+            launch_template=raw["launch_template"],
+            launch_template_version=raw["launch_template_version"],
+            work_queue_url=raw["work_queue_url"],
+            max_hosts=int(raw["max_hosts"]),
+            max_usd_per_hour=float(raw["max_usd_per_hour"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,190 @@
+"""What a person wants run, checked before anything is stored, then queued."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from reprieve.domain.checkpoint import code_key
+from reprieve.domain.job import Job
+from reprieve.domain.spec import JobSpec
+from reprieve.usecases.submit import Submit
+from reprieve_cli import phrases
+from reprieve_cli.bundle import Bundle, pack
+from reprieve_cli.errors import BadInputError
+from reprieve_cli.stack import Cloud
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ARN = re.compile(r"arn:aws[\w-]*:(secretsmanager|ssm):[a-z0-9-]+:\d{12}:(secret:|parameter/)\S+")
+LOOKS_SECRET = re.compile(
+    r"SECRET|PASSW|TOKEN$|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE
+)
+SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
+OURS = "REPRIEVE_"  # the host sets these
+
+SAVE_EVERY_LEAST = timedelta(seconds=1)
+SAVE_EVERY_MOST = timedelta(days=1)
+LONGEST_NAME = 64
+MOST_SPEC_BYTES = 32_768  # the spec travels in every lease, whose row must stay small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the person gave, as they gave it; ``setup`` is a shell line."""
+
+    command: tuple[str, ...]
+    pool: str | None = None
+    name: str | None = None
+    code: Path | None = None
+    setup: str | None = None
+    env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    save_every: str | None = None
+    max_restarts: int = 3
+    gpus: int = 1
+    checkpoint_globs: tuple[str, ...] = ()
+
+
+def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str], None]) -> Job:
+    """
+    Check *request*, upload its code unless the bucket has it, and queue the job.
+
+    *cloud* is called once everything that needs no cloud was found good. Raises ``BadInputError``.
+    """
+    name = _name(request)
+    spec = _spec(request)
+    with tempfile.TemporaryDirectory(prefix="reprieve-") as scratch:
+        bundle = pack(request.code, to=Path(scratch, "code.zip")) if request.code else None
+        for warning in _warnings(request, bundle):
+            warn(warning)
+        to = cloud()
+        pool = to.stack.pool(request.pool)
+        if bundle:
+            to.objects.put_new(code_key(bundle.sha256), bundle.path)
+            spec = replace(spec, code=bundle.sha256)
+    use_case = Submit(jobs=to.jobs, orders=to.orders, mail=to.mail, now=to.now)
+    return use_case(name=name, pool=pool.name, spec=spec)
+
+
+def _spec(request: Request) -> JobSpec:
+    if not request.command or not request.command[0].strip():
+        raise BadInputError("no command: end with -- and what to run, as in `-- python train.py`")
+    spec = JobSpec(
+        command=request.command,
+        setup=("sh", "-c", request.setup) if request.setup else (),
+        env=_env(request.env),
+        secrets=_secrets(request.secrets),
+        max_restarts=request.max_restarts,
+        checkpoint_globs=_globs(request.checkpoint_globs),
+        save_every=_save_every(request.save_every),
+        gpus=request.gpus,
+    )
+    both = sorted(spec.env.keys() & spec.secrets.keys())
+    if both:
+        raise BadInputError(f"{both[0]} is given by --env and by --secret: keep one")
+    size = sum(len(text.encode()) for text in _texts(spec))
+    if size > MOST_SPEC_BYTES:
+        raise BadInputError(
+            f"command, --setup, --env and the rest are {size:,} bytes, the limit is "
+            f"{MOST_SPEC_BYTES:,}: put long values into a file of --code"
+        )
+    nul = next((text for text in _texts(spec) if "\0" in text), None)
+    if nul is not None:
+        raise BadInputError("a value holds a NUL byte, which no command line can carry")
+    return spec
+
+
+def _texts(spec: JobSpec) -> list[str]:
+    pairs = [*spec.env.items(), *spec.secrets.items()]
+    return [
+        *spec.command,
+        *spec.setup,
+        *spec.checkpoint_globs,
+        *(t for pair in pairs for t in pair),
+    ]
+
+
+def _env(given: Sequence[str]) -> dict[str, str]:
+    return dict(_pair(text, "--env", "K=V") for text in given)
+
+
+def _secrets(given: Sequence[str]) -> dict[str, str]:
+    found = dict(_pair(text, "--secret", "NAME=ARN") for text in given)
+    for name, arn in found.items():
+        if not ARN.fullmatch(arn):  # it may be the secret itself: never repeat it
+            raise BadInputError(
+                f"--secret {name}: give the ARN of a Secrets Manager secret or of an SSM "
+                "parameter, never the value"
+            )
+    return found
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInputError(f"{option} takes {form}: there is no = in it")
+    if not VARIABLE.fullmatch(name):
+        raise BadInputError(f"{option} {name!r} can't name a variable: letters, digits and _ only")
+    if name.startswith(OURS):
+        raise BadInputError(f"{option} {name}: names in {OURS} are set by the host, choose another")
+    return name, value
+
+
+def _globs(given: Sequence[str]) -> tuple[str, ...]:
+    for glob in given:
+        if not glob or glob.startswith("/") or ".." in glob.split("/"):
+            raise BadInputError(
+                f"--checkpoint-glob {glob!r} must stay inside the folder that the job runs in"
+            )
+    return tuple(given)
+
+
+def _save_every(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    span = phrases.parse_duration(text)
+    if span is None:
+        raise BadInputError(f"--save-every {text!r} is no length of time: write 90s, 10m or 1h")
+    if not SAVE_EVERY_LEAST <= span <= SAVE_EVERY_MOST:
+        raise BadInputError(f"--save-every {text} is out of range: 1s to 24h")
+    return span
+
+
+def _name(request: Request) -> str:
+    if request.name is not None:
+        name = request.name.strip()
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            raise BadInputError(f"--name takes 1 to {LONGEST_NAME} printable characters")
+        return name
+    script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
+    return Path(script or next(iter(request.command), "job")).stem[:LONGEST_NAME] or "job"
+
+
+def _warnings(request: Request, bundle: Bundle | None) -> list[str]:
+    found = [
+        f"--env {name} looks like a secret, and its value is stored with the job: "
+        f"give its ARN with --secret"
+        for name in _env(request.env)
+        if LOOKS_SECRET.search(name)
+    ]
+    if bundle:
+        script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
+        if script and not request.setup and str(Path(script)) not in bundle.files:
+            found.append(f"{script} isn't in --code {request.code}, where the command runs")
+    if request.checkpoint_globs or (bundle and bundle.saves) or _saves_by_itself(request):
+        return found
+    where = f"nothing in {request.code}" if bundle else "nothing that is known of this job"
+    found.append(
+        f"{where} imports reprieve_job or names REPRIEVE_CKPT_DIR, and there is no "
+        "--checkpoint-glob: after an interruption this job starts again from the beginning"
+    )
+    return found
+
+
+def _saves_by_itself(request: Request) -> bool:
+    return "REPRIEVE_CKPT_DIR" in shlex.join(request.command)

@@ -1,0 +1,99 @@
+"""
+Where a command's words go.
+
+People read stdout and find the answer in its last line. With ``--json`` stdout holds one
+document and nothing else, and the words for people go to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from json import dumps
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "SUCCEEDED": "green",
+    "RUNNING": "green",
+    "READY": "green",
+    "ok": "green",
+    "DRAINING": "yellow",
+    "PARKED": "yellow",
+    "warn": "yellow",
+    "FAILED": "red",
+    "CANCELLED": "red",
+    "fail": "red",
+}
+
+
+class Terminal:
+    """Speaks to one person or to one script, never to both on one stream."""
+
+    def __init__(self, *, json: bool = False) -> None:
+        self.json = json
+        # One console for words and for the line that changes in place, or they overwrite
+        # each other. Plain where nobody looks, or where NO_COLOR asks for it.
+        self._people = Console(
+            file=sys.stderr if json else sys.stdout, highlight=False, markup=False, emoji=False
+        )
+
+    def line(self, text: str = "", *, indent: int = 0) -> None:
+        """Say one line of the result; a long one goes on at *indent* columns."""
+        parts = textwrap.wrap(
+            text,
+            self._people.width,
+            subsequent_indent=" " * indent,
+            break_long_words=False,  # a name or an address stays whole, to be copied
+            break_on_hyphens=False,
+        )
+        for part in parts or [""]:
+            self._people.print(_styled(part), soft_wrap=True)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Say a table; cells fold where the terminal is too narrow."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in head:
+            table.add_column(title, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        self._people.print(table)
+
+    def warn(self, text: str) -> None:
+        """Say what the person should know although the command goes on."""
+        trouble(f"warning: {text}")
+
+    def answer(self, text: str, document: Any) -> None:
+        """End with the answer: *text* for people, *document* for scripts."""
+        if self.json:
+            click.echo(dumps(document, ensure_ascii=False, allow_nan=False))
+        else:
+            self.line(text)
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show a line that changes in place while something is under way, on a terminal only."""
+        if not self._people.is_terminal:
+            yield lambda _text: None
+            return
+        with self._people.status(Text(text)) as status:
+            yield lambda text: status.update(Text(text))
+
+
+def trouble(text: str) -> None:
+    """Say one line on stderr."""
+    click.echo(text, err=True)
+
+
+def _styled(text: str) -> Text:
+    styled = Text(text)
+    for word, style in STYLES.items():
+        if word.isupper():
+            styled.highlight_words([word], style=style)
+    return styled

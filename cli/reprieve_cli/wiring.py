@@ -1,0 +1,114 @@
+"""The one place where the CLI's ports meet their adapters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from reprieve_cli.errors import BadInputError
+from reprieve_cli.failures import LOOPBACK
+from reprieve_cli.stack import Cloud, Stack
+
+if TYPE_CHECKING:
+    from boto3 import Session
+
+DEFAULT_STACK = "Reprieve"
+USER_AGENT_APP = "reprieve-cli"
+NO_SUCH_STACK = "ValidationError"  # what DescribeStacks answers for a name it doesn't know
+
+
+def stack_name() -> str:
+    """Return the name of the stack in use."""
+    return os.environ.get("REPRIEVE_STACK") or DEFAULT_STACK
+
+
+def is_embedded() -> bool:
+    """Tell whether the SDK is pointed at the embedded cloud."""
+    return os.environ.get("AWS_ENDPOINT_URL", "").startswith(LOOPBACK)
+
+
+def session() -> Session:
+    """Return a session for the region of the environment; raise ``BadInputError`` without one."""
+    import boto3
+
+    found = boto3.Session(region_name=os.environ.get("AWS_REGION") or None)
+    if not found.region_name:
+        raise BadInputError("no region: set AWS_REGION to the region of the stack")
+    return found
+
+
+def client(service: str, of: Session) -> Any:
+    """Return a client that says who calls and gives up before a person does."""
+    from botocore.config import Config
+
+    options: dict[str, Any] = {
+        "connect_timeout": 5,
+        "read_timeout": 30,
+        "retries": {"mode": "standard", "total_max_attempts": 3},
+        "user_agent_appid": USER_AGENT_APP,
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    }
+    make: Any = of.client  # its stub knows services by literal names only
+    return make(service, config=Config(**options))
+
+
+def describe_stack(of: Session) -> tuple[Stack, Mapping[str, Any]]:
+    """Return the stack in use and CloudFormation's description of it; ``BadInputError`` if none."""
+    from botocore.exceptions import ClientError
+
+    name, region = stack_name(), of.region_name or ""
+    try:
+        answer = client("cloudformation", of).describe_stacks(StackName=name)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != NO_SUCH_STACK:
+            raise
+        answer = {"Stacks": []}
+    if not answer["Stacks"]:
+        raise BadInputError(
+            f"no stack {name} in {region}: deploy it (cdk deploy), or set REPRIEVE_STACK and "
+            "AWS_REGION to where it is"
+        )
+    described = answer["Stacks"][0]
+    outputs = {out["OutputKey"]: out["OutputValue"] for out in described.get("Outputs", [])}
+    return Stack.of_outputs(name, region, outputs), described
+
+
+def find_cloud() -> Cloud:
+    """Find the stack and wire everything that commands reach."""
+    found = session()
+    stack, _ = describe_stack(found)
+    return wire(stack, found)
+
+
+def wire(stack: Stack, of: Session) -> Cloud:
+    """Return the ports of *stack*."""
+    from reprieve.adapters.sqs import SqsMail
+
+    from reprieve.adapters.dynamodb import Table
+    from reprieve.adapters.dynamodb_hosts import DynamoHostStore
+    from reprieve.adapters.dynamodb_jobs import DynamoJobStore
+    from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+    from reprieve_cli.objects import S3Objects
+
+    table = Table(client("dynamodb", of), stack.table)
+    return Cloud(
+        stack=stack,
+        jobs=DynamoJobStore(table),
+        orders=DynamoOrderStore(table),
+        hosts=DynamoHostStore(table),
+        mail=SqsMail(
+            client("sqs", of),
+            orders_url=stack.orders_url,
+            work_urls={pool.name: pool.work_queue_url for pool in stack.pools.values()},
+        ),
+        objects=S3Objects(client("s3", of), stack.bucket),
+        now=now,
+    )
+
+
+def now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)

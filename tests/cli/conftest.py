@@ -1,0 +1,122 @@
+"""A cloud in memory, and the command line in front of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve.adapters.memory import Memory
+from reprieve.domain.capacity import Pool
+from reprieve.domain.host import Market
+from reprieve_cli.app import run
+from reprieve_cli.stack import Cloud, Stack
+from tests.builders import POOL, at
+
+
+class InMemoryObjects:
+    """``Objects``: a dictionary of bytes."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.uploads = 0
+
+    def uri(self, key: str) -> str:
+        return f"s3://bucket/{key}"
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {k: len(v) for k, v in sorted(self.bodies.items()) if k.startswith(prefix)}
+
+    def read(self, key: str, *, start: int = 0) -> bytes | None:
+        body = self.bodies.get(key)
+        return None if body is None else body[start:]
+
+    def put_new(self, key: str, file: Path) -> bool:
+        if key in self.bodies:
+            return False
+        self.bodies[key] = file.read_bytes()
+        self.uploads += 1
+        return True
+
+
+@dataclass
+class Cli:
+    """What one call of the command line left behind."""
+
+    memory: Memory
+    objects: InMemoryObjects
+    cloud: Cloud
+    capsys: pytest.CaptureFixture[str]
+    find_cloud: Callable[[], Cloud]
+    code: int = -1
+    out: str = ""
+    err: str = ""
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __call__(self, *arguments: str) -> int:
+        self.calls.append(arguments)
+        self.code = run(arguments, find_cloud=self.find_cloud)
+        self.out, self.err = self.capsys.readouterr()
+        return self.code
+
+    @property
+    def last_line(self) -> str:
+        return self.out.splitlines()[-1]
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+def a_pool(name: str = POOL) -> Pool:
+    return Pool(
+        name=name,
+        types=("g5.xlarge", "g6.xlarge"),
+        tiers=(Market.SPOT, Market.ON_DEMAND),
+        launch_template="lt-0aaaaaaaaaaaaaaaa",
+        launch_template_version="1",
+        work_queue_url=f"https://sqs.us-east-1.amazonaws.com/000000000000/{name}",
+    )
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TZ", "UTC")
+    memory, objects = Memory(clock=lambda: at(600)), InMemoryObjects()
+    stack = Stack(
+        name="Reprieve",
+        region="us-east-1",
+        table="jobs",
+        bucket="bucket",
+        orders_url="https://sqs.us-east-1.amazonaws.com/000000000000/orders",
+        pools={POOL: a_pool()},
+        outputs={},
+    )
+    cloud = Cloud(
+        stack=stack,
+        jobs=memory.jobs,
+        orders=memory.orders,
+        hosts=memory.hosts,
+        mail=memory.mail,
+        objects=objects,
+        now=lambda: at(600),
+    )
+    return Cli(memory, objects, cloud, capsys, lambda: cloud)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("import reprieve_job\n")
+    return folder
+
+
+def sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
