@@ -13,15 +13,16 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from botocore.exceptions import ClientError
 
 from reprieve.adapters import keys
+from reprieve.adapters.chunks import chunks
 from reprieve.adapters.codec import Item, encode
 from reprieve.adapters.keys import Key
 from reprieve.adapters.outcome import ASK_AGAIN, code_of, is_unknown, no_answer_is_unknown
@@ -29,8 +30,6 @@ from reprieve.domain.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
-
-T = TypeVar("T")
 
 READ_BATCH = 100  # BatchGetItem's limit
 WRITE_BATCH = 25  # BatchWriteItem's limit
@@ -144,7 +143,7 @@ class Table:
     def get_all(self, wanted: Iterable[Key]) -> dict[Key, Item]:
         """Read the rows that exist, strongly, a hundred in a call."""
         found: dict[Key, Item] = {}
-        for chunk in _chunks(list(dict.fromkeys(wanted)), READ_BATCH):
+        for chunk in chunks(list(dict.fromkeys(wanted)), READ_BATCH):
             rest: Any = {
                 self._name: {"Keys": [key_item(key) for key in chunk], "ConsistentRead": True}
             }
@@ -197,7 +196,7 @@ class Table:
         distinct: dict[Key, Put] = {}
         for action in actions:
             distinct.setdefault(action.key, action)
-        for chunk in _chunks(list(distinct.values()), WRITE_BATCH):
+        for chunk in chunks(list(distinct.values()), WRITE_BATCH):
             rest: Any = {self._name: [{"PutRequest": action.request()} for action in chunk]}
             for attempt in range(TRIES):
                 with no_answer_is_unknown("batch write"):
@@ -320,10 +319,6 @@ def _terms(expressions: dict[str, str], named: Item) -> dict[str, Any]:
     if named:
         used["ExpressionAttributeValues"] = {f":{name}": value for name, value in named.items()}
     return used
-
-
-def _chunks(entries: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [entries[start : start + size] for start in range(0, len(entries), size)]
 
 
 def _text(key: Key) -> str:

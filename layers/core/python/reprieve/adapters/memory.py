@@ -454,8 +454,8 @@ class InMemoryFleet:
     ``Fleet``: gives the first override's type unless told otherwise.
 
     `script` holds answers or errors for the next launches; `empty` pools answer with
-    InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked. A repeated
-    client token gets its first answer, as at EC2.
+    InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked; `reclaimed` are
+    marked for termination. A repeated client token gets its first answer, as at EC2.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -463,6 +463,7 @@ class InMemoryFleet:
         self.script: deque[FleetAnswer | Exception] = deque()
         self.empty: set[CapacityPool] = set()
         self.blind = False
+        self.reclaimed: set[str] = set()
         self.instances: dict[str, Instance] = {}
         self.prices: dict[tuple[Market, str, str], float] = {}
         self.launched: list[Plan] = []
@@ -512,6 +513,10 @@ class InMemoryFleet:
         if self.blind:
             raise UnknownOutcomeError("EC2 can't be asked")
         return [i for i in self.instances.values() if i.state is InstanceState.ALIVE]
+
+    @_operation("fleet.marked")
+    def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
+        return frozenset() if self.blind else frozenset(instance_ids) & self.reclaimed
 
     @_operation("fleet.terminate")
     def terminate(self, instance_ids: Sequence[str]) -> None:

@@ -1,0 +1,111 @@
+"""One session, the clients made from it when first used, and the adapters over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+from reprieve.adapters.dynamodb import Table
+from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory, DynamoWatch
+from reprieve.adapters.dynamodb_jobs import DynamoJobStore
+from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+from reprieve.adapters.ec2_fleet import Ec2Fleet
+from reprieve.adapters.sqs import SqsMail
+from reprieve.adapters.ssm import SsmSignals
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
+
+CONNECT_SECONDS = 2
+READ_SECONDS = 5
+LAUNCH_SECONDS = 20  # an instant fleet answers after EC2 has placed it
+TRIES = 3
+
+
+class Clients:
+    """
+    boto3 clients with short timeouts and few retries, each made when it is first used.
+
+    The SDK's own environment variables decide about endpoints and credentials.
+    """
+
+    def __init__(self, region: str | None = None, *, session: boto3.Session | None = None) -> None:
+        self._session = session or boto3.Session(region_name=region)
+
+    @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        return self._session.client("dynamodb", config=_config())
+
+    @cached_property
+    def sqs(self) -> SQSClient:
+        return self._session.client("sqs", config=_config())
+
+    @cached_property
+    def ssm(self) -> SSMClient:
+        """Return a client without retries: the signal is worth seconds, and repeats itself."""
+        return self._session.client("ssm", config=_config(tries=1))
+
+    @cached_property
+    def ec2(self) -> EC2Client:
+        return self._session.client("ec2", config=_config(read_seconds=LAUNCH_SECONDS, tries=2))
+
+    @cached_property
+    def s3(self) -> S3Client:
+        from reprieve.adapters.s3_checkpoints import s3_client  # noqa: PLC0415 - slow, rare
+
+        return s3_client(self._session)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Every port that functions use, on AWS; fields are named as in the use cases' wiring."""
+
+    jobs: DynamoJobStore
+    hosts: DynamoHostStore
+    orders: DynamoOrderStore
+    watch: DynamoWatch
+    pools: DynamoPoolMemory
+    fleet: Ec2Fleet
+    signals: SsmSignals
+    mail: SqsMail
+
+
+def connect(
+    clients: Clients,
+    *,
+    table: str,
+    stack: str,
+    zones: Sequence[str],
+    orders_queue_url: str,
+    work_queues: Mapping[str, str],
+    ssm_document: str | None = None,
+) -> Adapters:
+    """Return the adapters of one stack; EC2 and SSM clients are made when first used."""
+    rows = Table(clients.dynamodb, table)
+    return Adapters(
+        jobs=DynamoJobStore(rows),
+        hosts=DynamoHostStore(rows),
+        orders=DynamoOrderStore(rows),
+        watch=DynamoWatch(rows),
+        pools=DynamoPoolMemory(rows),
+        fleet=Ec2Fleet(lambda: clients.ec2, stack=stack, zones=zones),
+        signals=SsmSignals(lambda: clients.ssm, ssm_document),
+        mail=SqsMail(clients.sqs, orders_queue_url=orders_queue_url, work_queues=work_queues),
+    )
+
+
+def _config(*, read_seconds: float = READ_SECONDS, tries: int = TRIES) -> Config:
+    return Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=read_seconds,
+        retries={"mode": "standard", "total_max_attempts": tries},
+    )
