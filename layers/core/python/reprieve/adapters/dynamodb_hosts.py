@@ -100,34 +100,36 @@ class DynamoWatch:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def observe(self, subject: str, beat: str, *, now: datetime, max_gap: timedelta) -> int:
+    def observe(
+        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
+    ) -> int:
         sight = expires(now + SIGHTS_KEPT) | values(seen=now)
+        first = Update(
+            key=keys.watch(subject),
+            assign=sight | values(beat=beat, count=1),
+            condition=f"{ABSENT} OR #beat <> :beat OR #seen < :oldest",
+            values=values(oldest=now - max_gap),
+        )
+        again = Update(
+            key=keys.watch(subject),
+            assign=sight,
+            add=values(count=1),
+            condition="#beat = :beat AND #seen <= :recent",
+            values=values(beat=beat, recent=now - min_gap),
+        )
         try:
-            self._table.update(
-                Update(
-                    key=keys.watch(subject),
-                    assign=sight | values(beat=beat, count=1),
-                    condition=f"{ABSENT} OR #beat <> :beat OR #seen < :oldest",
-                    values=values(oldest=now - max_gap),
-                )
-            )
+            self._table.update(first)
         except RefusedError:
-            return self._again(subject, beat, sight)
+            return self._count(again, beat)
         return 1
 
-    def _again(self, subject: str, beat: str, sight: Item) -> int:
+    def _count(self, again: Update, beat: str) -> int:
         try:
-            item = self._table.update(
-                Update(
-                    key=keys.watch(subject),
-                    assign=sight,
-                    add=values(count=1),
-                    condition="#beat = :beat",
-                    values=values(beat=beat),
-                )
-            )
-        except RefusedError:  # another sweep just saw another beat: it isn't silent
-            return 1
+            item = self._table.update(again)
+        except RefusedError as error:
+            item = error.item or {}
+            if item.get("beat") != {"S": beat}:  # a rival just saw another beat: not silent
+                return 1
         return int(item["count"]["N"])
 
 

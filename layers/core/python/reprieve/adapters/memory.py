@@ -406,7 +406,7 @@ class InMemoryHostLeases:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How often the sweep saw *beat*, and when last."""
+    """How often the sweep saw *beat*, and when that was last counted."""
 
     beat: str
     count: int
@@ -420,10 +420,16 @@ class InMemoryWatch:
         self._memory = memory
 
     @_operation("watch.observe")
-    def observe(self, subject: str, beat: str, *, now: datetime, max_gap: timedelta) -> int:
+    def observe(
+        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
+    ) -> int:
         row = self._memory.watch_rows.get(subject)
-        same = row is not None and row.beat == beat and now - row.seen <= max_gap
-        count = row.count + 1 if row is not None and same else 1
+        if row is None or row.beat != beat or now - row.seen > max_gap:
+            count = 1
+        elif now - row.seen < min_gap:
+            return row.count
+        else:
+            count = row.count + 1
         self._memory.watch_rows[subject] = Sight(beat, count, now)
         return count
 
