@@ -37,6 +37,7 @@ def lambda_handler(_event: dict[str, Any], _context: LambdaContext) -> None:
     logger.info(
         "swept",
         jobs=swept.jobs,
+        unannounced=swept.unannounced,
         silent=swept.silent,
         cannot_tell=swept.cannot_tell,
         retired=swept.retired,

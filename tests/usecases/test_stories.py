@@ -10,7 +10,7 @@ from reprieve.domain.errors import LeaseLostError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, HostState, InstanceState, Market
 from reprieve.domain.job import JobStatus
 from reprieve.domain.lease import Cause, LeaseState, Outcome
-from reprieve.domain.notice import NoticeKind
+from reprieve.domain.notice import Channel, NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, OrderState
 from reprieve.ports.leases import Claim
 from tests.usecases.story import CLOCK, Host, Story, a_pool
@@ -476,3 +476,17 @@ def test_a_stranger_costs_no_write() -> None:
     before = len(story.memory.calls)
     story.notice(Host(story, "i-0ff00000000000099"))
     assert story.memory.calls[before:] == ["hosts.read"]
+
+
+def test_what_only_the_spot_request_says_is_found_by_the_sweep() -> None:
+    story = Story()
+    job = story.submit()
+    host = story.launch()
+    host.run()
+    story.memory.fleet.reclaimed.add(host.instance_id)
+    story.sweep()
+    assert story.job(job).status is JobStatus.DRAINING
+    notice = story.memory.host_rows[host.instance_id].notice
+    assert notice
+    assert notice.channel is Channel.SWEEP
+    assert [n.instance_id for n in story.memory.signals.sent] == [host.instance_id]

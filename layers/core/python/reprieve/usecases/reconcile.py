@@ -14,9 +14,17 @@ from datetime import datetime
 from reprieve.domain.capacity import Census, Pool
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
-from reprieve.domain.host import CapacityPool, Host, HostState, Instance, InstanceState
+from reprieve.domain.host import (
+    CapacityPool,
+    Host,
+    HostState,
+    Instance,
+    InstanceState,
+    Market,
+)
 from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import Lease, LeaseState
+from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import Order, OrderState
 from reprieve.domain.settlement import NOT_FOUND_COUNTS_AFTER, Decision
 from reprieve.ports.cloud import Fleet, Mail
@@ -25,6 +33,7 @@ from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
 from reprieve.protocol import OrderMessage
 from reprieve.usecases.census import TakeCensus
+from reprieve.usecases.handle_notice import HandleNotice
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
 
@@ -37,6 +46,7 @@ class Swept:
 
     jobs: int = 0
     decisions: list[tuple[str, Decision]] = field(default_factory=list)
+    unannounced: list[str] = field(default_factory=list)
     silent: int = 0
     cannot_tell: int = 0
     retired: list[str] = field(default_factory=list)
@@ -58,6 +68,7 @@ class Reconcile:
     mail: Mail
     census: TakeCensus
     settle: Settle
+    handle_notice: HandleNotice
     retire: Retire
     clock: NoticeClock
     now: Callable[[], datetime]
@@ -84,6 +95,7 @@ class Reconcile:
         for job in rows:
             self._settle(job, leases.get(job.lease_key), states, silent, swept)
         census = self.census.of(live, silent=self._silent_idle(live.hosts))
+        self._unannounced(census.hosts, swept)
         for host in census.hosts:
             self._tend(host, census, states, swept)
         self._balance(pool, rows, swept)
@@ -145,6 +157,29 @@ class Reconcile:
             swept.failures.append(error)
         else:
             swept.decisions.append((job.id, decision))
+
+    def _unannounced(self, hosts: Sequence[Host], swept: Swept) -> None:
+        """
+        Act on what only the Spot requests say: the third detector.
+
+        It also serves a host whose notice came before its row did, and was dropped as a
+        stranger's.
+        """
+        ready = [
+            host.instance_id
+            for host in hosts
+            if host.state is HostState.READY and host.capacity.market is Market.SPOT
+        ]
+        now = self.now()
+        found = [
+            Notice(
+                NoticeKind.INTERRUPTION, instance_id, now, Channel.SWEEP, now + self.clock.notice
+            )
+            for instance_id in sorted(self.fleet.marked(ready))
+        ]
+        handled = self.handle_notice(found) if found else []
+        swept.unannounced += [result.notice.instance_id for result in handled]
+        swept.failures += [result.failure for result in handled if result.failure]
 
     def _tend(
         self,

@@ -145,6 +145,7 @@ class UseCases:
             mail=ports.mail,
             census=self.census,
             settle=self.settle,
+            handle_notice=self.handle_notice,
             retire=self.retire,
             clock=deployment.clock,
             now=self.now,
