@@ -460,7 +460,7 @@ class InMemoryFleet:
     ``Fleet``: gives the first override's type unless told otherwise.
 
     `script` holds answers or errors for the next launches; `empty` pools answer with
-    InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked; `taken_back` are
+    InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked; `reclaimed` are
     marked for termination. A repeated client token gets its first answer, as at EC2.
     """
 
@@ -469,7 +469,7 @@ class InMemoryFleet:
         self.script: deque[FleetAnswer | Exception] = deque()
         self.empty: set[CapacityPool] = set()
         self.blind = False
-        self.taken_back: set[str] = set()
+        self.reclaimed: set[str] = set()
         self.instances: dict[str, Instance] = {}
         self.prices: dict[tuple[Market, str, str], float] = {}
         self.launched: list[Plan] = []
@@ -522,7 +522,7 @@ class InMemoryFleet:
 
     @_operation("fleet.marked")
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
-        return frozenset() if self.blind else frozenset(instance_ids) & self.taken_back
+        return frozenset() if self.blind else frozenset(instance_ids) & self.reclaimed
 
     @_operation("fleet.terminate")
     def terminate(self, instance_ids: Sequence[str]) -> None:
