@@ -1,0 +1,100 @@
+"""
+EventBridge's last mile: which rules match an event, and who gets it.
+
+``PutEvents`` refuses ``aws.*`` sources, here as on AWS, so the world asks ministack itself for
+the rules, lets it match each pattern, and hands the event to the targets of those that match.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from reprieve_cli.local.world.timeline import Timeline
+    from reprieve_cli.local.world.upstream import Upstream
+
+
+class Events:
+    def __init__(self, upstream: Upstream, timeline: Timeline) -> None:
+        self._upstream = upstream
+        self._timeline = timeline
+        self._tasks: set[asyncio.Task[int]] = set()
+
+    def publish(self, event: dict[str, Any]) -> None:
+        """Deliver *event* in the background; the timeline tells to how many targets it went."""
+        task = asyncio.create_task(self.deliver(event))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def deliver(self, event: dict[str, Any]) -> int:
+        """Hand *event* to the targets of every rule it matches; return how many got it."""
+        try:
+            delivered = await self._deliver(event)
+        except (BotoCoreError, ClientError) as error:
+            self._note(event, delivered=0, error=str(error))
+            return 0
+        self._note(event, delivered=delivered)
+        return delivered
+
+    async def _deliver(self, event: dict[str, Any]) -> int:
+        rules = await self._upstream.call("events", "list_rules")
+        checks = [self._matches(rule, event) for rule in rules["Rules"]]
+        matched = await asyncio.gather(*checks)
+        targets = [
+            target
+            for rule, hit in zip(rules["Rules"], matched, strict=True)
+            if hit
+            for target in await self._targets(rule["Name"])
+        ]
+        await asyncio.gather(*(self._send(target, event) for target in targets))
+        return len(targets)
+
+    async def _matches(self, rule: dict[str, Any], event: dict[str, Any]) -> bool:
+        if rule.get("State") != "ENABLED" or not rule.get("EventPattern"):
+            return False
+        pattern = rule["EventPattern"]
+        try:
+            answer = await self._upstream.call(
+                "events", "test_event_pattern", EventPattern=pattern, Event=json.dumps(event)
+            )
+        except ClientError:  # the event lacks what every event has: no rule can match it
+            return False
+        return bool(answer["Result"])
+
+    async def _targets(self, rule: str) -> list[dict[str, Any]]:
+        answer = await self._upstream.call("events", "list_targets_by_rule", Rule=rule)
+        targets: list[dict[str, Any]] = answer["Targets"]
+        return targets
+
+    async def _send(self, target: dict[str, Any], event: dict[str, Any]) -> None:
+        body = target.get("Input") or json.dumps(event)
+        arn = target["Arn"]
+        *_, service, _region, account, name = arn.split(":", 5)
+        match service:
+            case "sqs":
+                found = await self._upstream.call(
+                    "sqs", "get_queue_url", QueueName=name, QueueOwnerAWSAccountId=account
+                )
+                await self._upstream.call(
+                    "sqs", "send_message", QueueUrl=found["QueueUrl"], MessageBody=body
+                )
+            case "lambda":
+                await self._upstream.call(
+                    "lambda", "invoke", FunctionName=arn, InvocationType="Event", Payload=body
+                )
+            case "sns":
+                await self._upstream.call("sns", "publish", TopicArn=arn, Message=body)
+            case _:
+                self._timeline.note("target skipped", arn=arn, reason="no such kind of target here")
+
+    def _note(self, event: dict[str, Any], **facts: object) -> None:
+        self._timeline.note("event", detail_type=event.get("detail-type"), event=event, **facts)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,230 @@
+"""
+The front door: every request of every caller comes in here.
+
+A call is named, logged, perhaps tampered with (``faults``), then answered by the world or
+passed to ministack. ``/imds/<instance>/`` are the metadata services, ``/_world/`` the control
+API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp import web
+
+from reprieve_cli.local.world import models, query, wire
+from reprieve_cli.local.world.calls import CallLog, error_code
+from reprieve_cli.local.world.errors import AwsError
+from reprieve_cli.local.world.hosts import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from reprieve_cli.local.world.commands import Ssm
+    from reprieve_cli.local.world.ec2 import Ec2
+    from reprieve_cli.local.world.faults import Effect, Faults
+    from reprieve_cli.local.world.hosts import Hosts
+    from reprieve_cli.local.world.imds import Metadata
+    from reprieve_cli.local.world.proxy import Proxy
+
+CONTROL = "/_world/"
+IMDS = "/imds/"
+_FIRST_ERROR = 400
+_CUT_POLL_SECONDS = 0.1
+
+
+class ConnectionCutError(Exception):
+    """The caller gets no answer."""
+
+
+class Server:
+    def __init__(
+        self,
+        *,
+        hosts: Hosts,
+        ec2: Ec2,
+        ssm: Ssm,
+        metadata: Metadata,
+        proxy: Proxy,
+        faults: Faults,
+        calls: CallLog,
+        control: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    ) -> None:
+        self._hosts = hosts
+        self._ec2 = ec2
+        self._ssm = ssm
+        self._metadata = metadata
+        self._proxy = proxy
+        self._faults = faults
+        self._calls = calls
+        self._control = control
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            if request.path.startswith(CONTROL):
+                return await self._control(request)
+            if request.path.startswith(IMDS):
+                return await self._serve_metadata(request)
+            return await self._serve_call(request)
+        except ConnectionCutError:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=502)
+
+    # ------------------------------------------------------------------ metadata
+    async def _serve_metadata(self, request: web.BaseRequest) -> web.StreamResponse:
+        instance_id, _, path = request.path.removeprefix(IMDS).partition("/")
+        if self._hosts.is_cut(instance_id, Wire.METADATA):
+            await self._black_hole(instance_id, Wire.METADATA)
+        key = path.strip("/").removeprefix("latest/").removeprefix("meta-data/")
+        effect = self._faults.take(wire.Call("imds", key), instance_id)
+        if effect is not None:
+            await asyncio.sleep(effect.delay_seconds)
+            if effect.drop:
+                raise ConnectionCutError
+            if effect.error:
+                return web.Response(status=effect.error.status, text=effect.error.message)
+            if effect.reply is not None:
+                return web.Response(text=json.dumps(effect.reply))
+        return await self._metadata.answer(request.method, path, request.headers, instance_id)
+
+    # ------------------------------------------------------------------ AWS calls
+    async def _serve_call(self, request: web.BaseRequest) -> web.StreamResponse:
+        head = wire.Head(request.method, request.raw_path, request.headers)
+        service, access_key = wire.service_of(head)
+        instance_id = self._hosts.behind(access_key)
+        if instance_id and self._hosts.is_cut(instance_id, Wire.NETWORK):
+            await self._black_hole(instance_id, Wire.NETWORK)
+        body = await request.read() if wire.reads_body(service) else None
+        call = wire.understand(head, body or b"")
+        entry = self._calls.begin(
+            call, instance_id=instance_id, facts={"resource_tags": self._tags_of(call)}
+        )
+        try:
+            return await self._tamper_and_answer(request, call, body, entry)
+        except (ConnectionCutError, asyncio.CancelledError, ConnectionError):
+            self._calls.finish(entry, status=None)
+            raise
+        except aiohttp.ClientError as error:  # ministack is gone or going
+            self._calls.finish(entry, status=502, error=type(error).__name__)
+            return web.Response(status=502, text=str(error))
+
+    async def _tamper_and_answer(
+        self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
+    ) -> web.StreamResponse:
+        effect = self._faults.take(call, entry["instance_id"])
+        if effect is None:
+            return await self._answer(request, call, body, entry)
+        entry["fault"] = _named(effect)
+        await asyncio.sleep(effect.delay_seconds)
+        if effect.drop == "before":
+            raise ConnectionCutError
+        if effect.error is not None:
+            failure = effect.error
+            error = AwsError(failure.code, failure.message, status=failure.status)
+            return self._refuse(call, error, entry)
+        if effect.reply is not None:
+            return self._reply(call, effect.reply, entry)
+        if effect.duplicate and body is None:
+            body = await request.read()
+        response = await self._answer(request, call, body, entry, sends=not effect.drop)
+        for _ in range(effect.duplicate):
+            again = self._calls.begin(call, instance_id=entry["instance_id"], facts={})
+            again["fault"] = "duplicate"
+            await self._answer(request, call, body, again, sends=False)
+        if effect.drop == "after":
+            raise ConnectionCutError
+        return response
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        call: wire.Call,
+        body: bytes | None,
+        entry: dict[str, Any],
+        *,
+        sends: bool = True,
+    ) -> web.StreamResponse:
+        """Answer *call*; unless *sends*, the answer is read but goes to nobody."""
+        own = self._own(call)
+        if own is not None:
+            return await self._answer_here(call, own, entry)
+        answer = await self._proxy.ask(request, body)
+        error = None
+        if answer.status >= _FIRST_ERROR:
+            error = error_code(answer.response.headers, answer.body or b"")
+        if not sends:
+            answer.response.release()
+            self._calls.finish(entry, status=answer.status, error=error)
+            return web.Response(status=answer.status)
+        response = await self._proxy.respond(request, answer)
+        self._calls.finish(entry, status=answer.status, error=error)
+        return response
+
+    def _own(self, call: wire.Call) -> Awaitable[dict[str, Any]] | None:
+        """Return the world's own answer to *call*, if it is one that the world gives."""
+        if call.service == "ec2" and self._ec2.owns(call.action, call.parameters):
+            return self._ec2.answer(call.action, call.parameters)
+        if call.service == "ssm" and self._ssm.owns(call.action):
+            return self._ssm.answer(call.action, call.parameters)
+        return None
+
+    async def _answer_here(
+        self, call: wire.Call, own: Awaitable[dict[str, Any]], entry: dict[str, Any]
+    ) -> web.Response:
+        try:
+            result = await own
+        except AwsError as error:
+            return self._refuse(call, error, entry)
+        return self._reply(call, result, entry)
+
+    def _refuse(self, call: wire.Call, error: AwsError, entry: dict[str, Any]) -> web.Response:
+        request_id = str(uuid.uuid4())
+        body, kind = wire.error_body(call, error.code, error.message, request_id=request_id)
+        headers = {"Content-Type": kind, "x-amzn-RequestId": request_id}
+        if call.protocol in {"json", "rest-json", "cbor"}:
+            headers["x-amzn-ErrorType"] = error.code
+        if call.protocol == "cbor":
+            headers["smithy-protocol"] = "rpc-v2-cbor"
+        self._calls.finish(entry, status=error.status, error=error.code)
+        return web.Response(status=error.status, headers=headers, body=body)
+
+    def _reply(self, call: wire.Call, result: dict[str, Any], entry: dict[str, Any]) -> web.Response:
+        request_id = str(uuid.uuid4())
+        operation = models.operation("ec2", call.action) if call.protocol == "ec2" else None
+        if operation is not None:
+            body = query.response(operation, result, request_id=request_id)
+            kind = "text/xml;charset=UTF-8"
+        else:
+            body = json.dumps(result).encode()
+            kind = f"application/x-amz-json-{call.json_version}"
+        self._calls.finish(entry, status=200)
+        headers = {"Content-Type": kind, "x-amzn-RequestId": request_id}
+        return web.Response(headers=headers, body=body)
+
+    def _tags_of(self, call: wire.Call) -> dict[str, dict[str, str]]:
+        """Collect the tags of the hosts that *call* names, as its policy would see them."""
+        ids = call.parameters.get("InstanceIds") or []
+        return {
+            found: dict(self._hosts.get(found).tags) for found in ids if self._hosts.owns(found)
+        }
+
+    async def _black_hole(self, instance_id: str, wire_cut: Wire) -> None:
+        """Let the caller wait, as a cut network does, until the cut is mended."""
+        while self._hosts.is_cut(instance_id, wire_cut):
+            await asyncio.sleep(_CUT_POLL_SECONDS)
+        raise ConnectionCutError
+
+
+def _named(effect: Effect) -> str:
+    if effect.error:
+        return f"error {effect.error.code}"
+    if effect.drop:
+        return f"drop {effect.drop}"
+    if effect.reply is not None:
+        return "reply"
+    return f"duplicate {effect.duplicate}" if effect.duplicate else "delay"

@@ -1,0 +1,181 @@
+"""What the tests of the embedded cloud share: a stand-in agent, clients, a launch template."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from reprieve_cli.local import cloud as local_cloud
+from reprieve_cli.local.cloud import Cloud
+
+HERE = Path(__file__).parent
+NOTICE_SECONDS = 2.0
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": ["ec2.amazonaws.com", "lambda.amazonaws.com"]},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+USER_DATA = """#!/bin/bash
+set -e
+cat >/etc/reprieve/agent.env <<'REPRIEVE_AGENT_ENV'
+STACK=Test
+POOL=gpu
+NOTICE_SECONDS=2
+STATE_DIR=/var/lib/reprieve
+RUN_DIR=/run/reprieve
+JOB_USER=reprieve-job
+SUPERVISOR=systemd
+AWS_SDK_UA_APP_ID=reprieve-agent
+FAKE_AGENT_CALLS=1
+REPRIEVE_AGENT_ENV
+systemctl start reprieve-agent
+"""
+
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
+    """Poll *look* until it returns something true, and return that."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"nothing true in {seconds:g} s: last answer {found!r}")
+        time.sleep(0.02)
+    return found
+
+
+@dataclass(frozen=True)
+class Aws:
+    """Clients for a cloud, as product code would make them."""
+
+    cloud: Cloud
+
+    def client(self, service: str, *, app: str = "tests", **overrides: Any) -> Any:
+        env = self.cloud.env
+        arguments = {
+            "endpoint_url": env["AWS_ENDPOINT_URL"],
+            "region_name": env["AWS_REGION"],
+            "aws_access_key_id": env["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
+            "verify": env.get("AWS_CA_BUNDLE"),
+            "config": Config(user_agent_appid=app, retries={"total_max_attempts": 1}),
+            **overrides,
+        }
+        return boto3.Session().client(service, **arguments)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A launch template and a way to launch hosts from it."""
+
+    aws: Aws
+    template_id: str
+    subnets: dict[str, str]
+
+    def request(self, *types: str, zones: str = "ab", **overrides: Any) -> dict[str, Any]:
+        places = [self.subnets[f"us-east-1{letter}"] for letter in zones]
+        return {
+            "Type": "instant",
+            "LaunchTemplateConfigs": [
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateId": self.template_id,
+                        "Version": "1",
+                    },
+                    "Overrides": [
+                        {"InstanceType": name, "SubnetId": place}
+                        for name in types or ("g5.xlarge",)
+                        for place in places
+                    ],
+                }
+            ],
+            "TargetCapacitySpecification": {
+                "TotalTargetCapacity": 1,
+                "DefaultTargetCapacityType": "spot",
+            },
+            "SpotOptions": {"AllocationStrategy": "price-capacity-optimized"},
+            "TagSpecifications": [
+                {
+                    "ResourceType": "instance",
+                    "Tags": [{"Key": "reprieve:order", "Value": "job-1#1#1"}],
+                }
+            ],
+            **overrides,
+        }
+
+    def create(self, *types: str, **overrides: Any) -> dict[str, Any]:
+        result: dict[str, Any] = self.aws.client("ec2").create_fleet(
+            **self.request(*types, **overrides)
+        )
+        return result
+
+    def launch(self, *types: str, **overrides: Any) -> str:
+        """Launch one host and wait until its agent runs."""
+        instance_id = str(self.create(*types, **overrides)["Instances"][0]["InstanceIds"][0])
+        eventually(lambda: self.read(instance_id, "beat.json"))
+        return instance_id
+
+    def state_dir(self, instance_id: str) -> Path:
+        return self.aws.cloud.run_dir / "hosts" / instance_id / "state"
+
+    def read(self, instance_id: str, name: str) -> Any:
+        """Read what the stand-in agent wrote; None if it has not."""
+        path = self.state_dir(instance_id) / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def state(self, instance_id: str) -> str:
+        found = {host.instance_id: host.state for host in self.aws.cloud.control.hosts()}
+        return found[instance_id]
+
+
+def start(**settings: Any) -> Cloud:
+    """Start a cloud whose hosts run the stand-in agent."""
+    return local_cloud.start(
+        **{
+            "notice_seconds": NOTICE_SECONDS,
+            "agent_module": "fake_agent",
+            "agent_environment": {"PYTHONPATH": str(HERE)},
+            **settings,
+        }
+    )
+
+
+def make_template(aws: Aws, **changes: Any) -> str:
+    """Make a role, its profile and a launch template, as the stack would."""
+    iam = aws.client("iam")
+    iam.create_role(RoleName="host", AssumeRolePolicyDocument=json.dumps(TRUST))
+    iam.create_instance_profile(InstanceProfileName="host")
+    iam.add_role_to_instance_profile(InstanceProfileName="host", RoleName="host")
+    answer = aws.client("ec2").create_launch_template(
+        LaunchTemplateName="pool",
+        LaunchTemplateData={
+            "UserData": base64.b64encode(USER_DATA.encode()).decode(),
+            "IamInstanceProfile": {"Name": "host"},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {"HttpTokens": "required", "InstanceMetadataTags": "enabled"},
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": [{"Key": "reprieve:pool", "Value": "gpu"}]}
+            ],
+            **changes,
+        },
+    )
+    return str(answer["LaunchTemplate"]["LaunchTemplateId"])
+
+
+def subnets_of(aws: Aws) -> dict[str, str]:
+    found = aws.client("ec2").describe_subnets()["Subnets"]
+    return {subnet["AvailabilityZone"]: subnet["SubnetId"] for subnet in found}
