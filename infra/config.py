@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 ENVIRONMENT_LIMIT = 4096  # bytes: Lambda's limit for all variables of one function together
+OUTPUT_LIMIT = 1024  # characters: CloudFormation's limit for one stack output
 ENVIRONMENT_RESERVE = 1024  # for the variables that don't grow with the configuration
 
 # AWS's own image: Ubuntu 24.04 brings Python 3.12 (the agent needs 3.11; Amazon Linux 2023 has
@@ -147,7 +148,7 @@ class Config(_Model):
     job_role_arn: Annotated[str, Field(pattern=r"^arn:aws[\w-]*:iam::\d{12}:role/.+$")] | None = (
         None
     )
-    """A role of yours that hosts may assume on behalf of jobs; its trust must name the host role."""
+    """A role of yours that hosts may assume for jobs; its trust policy must name the host role."""
     permissions_boundary_arn: (
         Annotated[str, Field(pattern=r"^arn:aws[\w-]*:iam::(\d{12}|aws):policy/.+$")] | None
     ) = None
@@ -180,9 +181,9 @@ class Config(_Model):
                 f"allows {ENVIRONMENT_LIMIT}: use fewer pools or fewer types in a pool"
             )
         for name, pool in self.pools.items():
-            if len(compact(pool_entry(pool, name=name, **EXAMPLE_IDS))) >= 1024:
+            if len(compact(pool_entry(pool, name=name, **EXAMPLE_IDS))) > OUTPUT_LIMIT:
                 raise ValueError(
-                    f"pools.{name} needs a stack output of over 1024 characters, "
+                    f"pools.{name} needs a stack output of over {OUTPUT_LIMIT} characters, "
                     "CloudFormation's limit: use fewer types"
                 )
         return self
@@ -284,7 +285,7 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _one_line(error: ValidationError) -> str:
-    """Say the first problem: path of the key, its value, what to do; and how many more there are."""
+    """Say the first problem (key, value, what to do) and how many more there are."""
     problems = error.errors(include_url=False)
     first = problems[0]
     path = ".".join(str(part) for part in first["loc"] if part != "[key]") or "configuration"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from aws_cdk import Aws, CfnOutput, Stack, Tags, aws_iam as iam
-from constructs import Construct
+from aws_cdk import CfnOutput, Stack, Tags
+from aws_cdk import aws_iam as iam
 
 from infra.config import Config, compact, pascal, pool_entry
-from infra.constructs.fleet import STACK_TAG, Fleet, leading_keys
+from infra.constructs.fleet import Fleet
+from infra.constructs.grants import STACK_TAG
 from infra.constructs.interruption import Interruption
-from infra.constructs.state import LIVE_INDEX, State
+from infra.constructs.people import People
+from infra.constructs.state import State
 from infra.constructs.watch import Watch
+
+if TYPE_CHECKING:
+    from constructs import Construct
 
 
 class ReprieveStack(Stack):
@@ -24,6 +29,7 @@ class ReprieveStack(Stack):
             description="Reprieve: GPU jobs on EC2 Spot that survive their hosts",
             analytics_reporting=False,
         )
+        self.config = config
         name = construct_id
         if config.permissions_boundary_arn:
             iam.PermissionsBoundary.of(self).apply(
@@ -49,84 +55,11 @@ class ReprieveStack(Stack):
             state=self.state,
             functions=self.interruption.functions,
         )
-        self._submit_policy(name)
+        self.people = People(self, "People", stack_name=name, state=self.state, fleet=self.fleet)
         self._outputs(config)
         Tags.of(self).add(STACK_TAG, name)
         for key, value in config.tags.items():
             Tags.of(self).add(key, value)
-
-    def _submit_policy(self, name: str) -> None:
-        """Attach this to whoever submits jobs: all of the CLI but drains, drills and deploys."""
-        table, bucket = self.state.table, self.state.bucket
-        statements: Mapping[str, tuple[list[str], list[str], dict[str, object] | None]] = {
-            "FindTheStack": (
-                ["cloudformation:DescribeStacks"],
-                [
-                    f"arn:{Aws.PARTITION}:cloudformation:{Aws.REGION}:{Aws.ACCOUNT_ID}:stack/{name}/*"
-                ],
-                None,
-            ),
-            "Jobs": (
-                [
-                    "dynamodb:GetItem",
-                    "dynamodb:BatchGetItem",
-                    "dynamodb:Query",
-                    "dynamodb:PutItem",
-                    "dynamodb:UpdateItem",
-                    "dynamodb:ConditionCheckItem",
-                ],
-                [table.table_arn],
-                leading_keys("JOB#*", "LEASE#*", "ORDER#*"),
-            ),
-            "Timeline": (["dynamodb:BatchWriteItem"], [table.table_arn], leading_keys("JOB#*")),
-            "SeeHosts": (
-                ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"],
-                [table.table_arn],
-                leading_keys("HOST#*", "POOL#*"),
-            ),
-            "ListLive": (
-                ["dynamodb:Query"],
-                [f"{table.table_arn}/index/{LIVE_INDEX}"],
-                leading_keys("POOL#*"),
-            ),
-            "UploadCode": (
-                ["s3:PutObject", "s3:AbortMultipartUpload"],
-                [bucket.arn_for_objects("code/*")],
-                None,
-            ),
-            "ReadCheckpointsAndCode": (
-                ["s3:GetObject"],
-                [bucket.arn_for_objects("jobs/*"), bucket.arn_for_objects("code/*")],
-                None,
-            ),
-            "ListCheckpoints": (
-                ["s3:ListBucket"],
-                [bucket.bucket_arn],
-                {"StringLike": {"s3:prefix": ["jobs/*", "code/*"]}},
-            ),
-            "OrdersAndTickets": (
-                ["sqs:SendMessage"],
-                [self.state.orders.queue_arn, *(q.queue_arn for q in self.state.work.values())],
-                None,
-            ),
-            "ReadJobLogs": (
-                ["logs:GetLogEvents", "logs:FilterLogEvents"],
-                [self.fleet.job_log.log_group_arn],
-                None,
-            ),
-        }
-        policy = iam.ManagedPolicy(
-            self,
-            "SubmitPolicy",
-            managed_policy_name=f"{name}-submit",
-            description="Reprieve: submit jobs and follow them",
-        )
-        for sid, (actions, resources, conditions) in statements.items():
-            policy.add_statements(
-                iam.PolicyStatement(
-                    sid=sid, actions=actions, resources=resources, conditions=conditions
-                )
-            )
 
     def _outputs(self, config: Config) -> None:
         """Say what the CLI and the drills need; these names are stable."""

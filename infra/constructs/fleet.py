@@ -11,24 +11,37 @@ from aws_cdk import (
     CfnTag,
     Fn,
     RemovalPolicy,
-    Stack,
+)
+from aws_cdk import (
     aws_ec2 as ec2,
+)
+from aws_cdk import (
     aws_iam as iam,
+)
+from aws_cdk import (
     aws_logs as logs,
+)
+from aws_cdk import (
     aws_s3_assets as assets,
+)
+from aws_cdk import (
     aws_ssm as ssm,
 )
 from constructs import Construct
 
 from infra import user_data
 from infra.config import Config, ImageConfig, PoolConfig, pascal
+from infra.constructs.grants import (
+    POOL_TAG,
+    STACK_TAG,
+    below,
+    leading_keys,
+    statement,
+)
 from infra.constructs.python_function import RETENTION
 from infra.constructs.state import State
 from infra.packages import host_bundle
 from reprieve.domain.clock import NoticeClock
-
-STACK_TAG = "reprieve:stack"
-POOL_TAG = "reprieve:pool"
 
 # ssmmessages carries commands; ec2messages serves agents that cannot keep its connection.
 SSM_CHANNEL_ACTIONS = (
@@ -219,61 +232,54 @@ class Fleet(Construct):
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             description="Reprieve: what a GPU host may do",
         )
-        _allow(
-            role,
-            "LeasesThatExist",
-            ["dynamodb:UpdateItem"],
-            [table.table_arn],
-            leading_keys("LEASE#*"),
-        )
-        _allow(
-            role,
-            "CheckOwnState",
-            ["dynamodb:ConditionCheckItem"],
-            [table.table_arn],
-            leading_keys("HOST#*"),
-        )
-        _allow(
-            role,
-            "WriteCheckpoints",
-            ["s3:PutObject", "s3:AbortMultipartUpload"],
-            [bucket.arn_for_objects("jobs/*")],
-        )
-        _allow(
-            role,
-            "ReadCheckpointsAndCode",
-            ["s3:GetObject"],
-            [bucket.arn_for_objects("jobs/*"), bucket.arn_for_objects("code/*")],
-        )
-        _allow(
-            role,
-            "ListCheckpoints",
-            ["s3:ListBucket"],
-            [bucket.bucket_arn],
-            {"StringLike": {"s3:prefix": "jobs/*"}},
-        )
-        _allow(
-            role,
-            "FetchTheAgent",
-            ["s3:GetObject"],
-            [self.bundle.bucket.arn_for_objects(self.bundle.s3_object_key)],
-        )
-        _allow(
-            role,
-            "TakeTickets",
-            ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"],
-            [queue.queue_arn for queue in self._state.work.values()],
-        )
-        _allow(role, "Report", ["sqs:SendMessage"], [self._state.reports.queue_arn])
-        _allow(
-            role,
-            "WriteJobLogs",
-            ["logs:CreateLogStream", "logs:PutLogEvents"],
-            [self.job_log.log_group_arn],
-        )
-        _allow(role, "TakeCommands", [*SSM_CHANNEL_ACTIONS, *SSM_INSTANCE_ACTIONS], ["*"])
+        statements = [
+            statement(
+                "LeasesThatExist",
+                ["dynamodb:UpdateItem"],
+                [table.table_arn],
+                leading_keys("LEASE#*"),
+            ),
+            statement(
+                "CheckOwnState",
+                ["dynamodb:ConditionCheckItem"],
+                [table.table_arn],
+                leading_keys("HOST#*"),
+            ),
+            statement(
+                "WriteCheckpoints",
+                ["s3:PutObject", "s3:AbortMultipartUpload"],
+                [bucket.arn_for_objects("jobs/*")],
+            ),
+            statement(
+                "ReadCheckpointsAndCode",
+                ["s3:GetObject"],
+                [bucket.arn_for_objects("jobs/*"), bucket.arn_for_objects("code/*")],
+            ),
+            statement("ListCheckpoints", ["s3:ListBucket"], [bucket.bucket_arn], below("jobs/*")),
+            statement(
+                "FetchTheAgent",
+                ["s3:GetObject"],
+                [self.bundle.bucket.arn_for_objects(self.bundle.s3_object_key)],
+            ),
+            statement(
+                "TakeTickets",
+                ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"],
+                [queue.queue_arn for queue in self._state.work.values()],
+            ),
+            statement("Report", ["sqs:SendMessage"], [self._state.reports.queue_arn]),
+            statement(
+                "WriteJobLogs",
+                ["logs:CreateLogStream", "logs:PutLogEvents"],
+                [self.job_log.log_group_arn],
+            ),
+            statement("TakeCommands", [*SSM_CHANNEL_ACTIONS, *SSM_INSTANCE_ACTIONS], ["*"]),
+        ]
         if self._config.job_role_arn:
-            _allow(role, "ActForJobs", ["sts:AssumeRole"], [self._config.job_role_arn])
+            statements.append(
+                statement("ActForJobs", ["sts:AssumeRole"], [self._config.job_role_arn])
+            )
+        for one in statements:
+            role.add_to_policy(one)
         return role
 
     def _launch_template(
@@ -298,7 +304,7 @@ class Fleet(Construct):
             f"Template{pascal(name)}",
             version_description=f"Hosts of pool {name}",
             launch_template_data=ec2.CfnLaunchTemplate.LaunchTemplateDataProperty(
-                image_id=self._image(name, pool.image),
+                image_id=self._image(pool.image),
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(
                     arn=profile.attr_arn
                 ),
@@ -344,7 +350,7 @@ class Fleet(Construct):
         )
         return Template(template.ref, template.attr_latest_version_number)
 
-    def _image(self, name: str, image: ImageConfig) -> str:
+    def _image(self, image: ImageConfig) -> str:
         if image.id:
             return image.id
         # Resolved at deploy time and fixed until the next one: EC2 fleets take no parameter,
@@ -377,24 +383,3 @@ class Fleet(Construct):
                 "LOG_GROUP": self.job_log.log_group_name,
             },
         )
-
-
-def leading_keys(*patterns: str) -> dict[str, dict[str, object]]:
-    """Return the condition that a request names items, and only items like *patterns*."""
-    return {
-        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(patterns)},
-        # ForAllValues also holds for a request that names no key at all, a Scan.
-        "Null": {"dynamodb:LeadingKeys": "false"},
-    }
-
-
-def _allow(
-    role: iam.Role,
-    sid: str,
-    actions: list[str],
-    resources: list[str],
-    conditions: Mapping[str, object] | None = None,
-) -> None:
-    role.add_to_policy(
-        iam.PolicyStatement(sid=sid, actions=actions, resources=resources, conditions=conditions)
-    )

@@ -9,19 +9,44 @@ from pathlib import Path
 from aws_cdk import (
     Aws,
     Duration,
+)
+from aws_cdk import (
     aws_events as events,
+)
+from aws_cdk import (
     aws_events_targets as targets,
+)
+from aws_cdk import (
     aws_iam as iam,
+)
+from aws_cdk import (
     aws_lambda as lambda_,
+)
+from aws_cdk import (
     aws_lambda_destinations as destinations,
+)
+from aws_cdk import (
     aws_lambda_event_sources as event_sources,
+)
+from aws_cdk import (
     aws_scheduler as scheduler,
+)
+from aws_cdk import (
     aws_sqs as sqs,
 )
 from constructs import Construct
 
 from infra.config import Config, compact, pool_entry
-from infra.constructs.fleet import STACK_TAG, Fleet, leading_keys
+from infra.constructs.fleet import Fleet
+from infra.constructs.grants import (
+    IN_THIS_REGION,
+    STACK_TAG,
+    below,
+    ec2_arn,
+    leading_keys,
+    statement,
+    tagged_ours,
+)
 from infra.constructs.python_function import NOT_SHIPPED, RETENTION, PythonFunction
 from infra.constructs.state import LIVE_INDEX, State
 from infra.packages import runtime_layer
@@ -238,7 +263,7 @@ class Interruption(Construct):
         )
 
     def _rules(self) -> None:
-        """Send what EC2 and Health announce to the intake queue, and SSM's answers to the reports."""
+        """Send what EC2 and Health announce to the intake, and SSM's answers to the reports."""
         undelivered = self._state.dead_letter_queue("Undelivered")
         intake, reports = self._state.intake, self._state.reports
         rules: dict[str, tuple[str, events.EventPattern, sqs.Queue]] = {
@@ -329,7 +354,7 @@ class Interruption(Construct):
             ("Sweep", "lambda:InvokeFunction", function_arn),
             ("TellOfFailure", "sqs:SendMessage", dead.queue_arn),
         ):
-            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=[action], resources=[resource]))
+            role.add_to_policy(statement(sid, [action], [resource]))
         schedule = scheduler.CfnSchedule(
             self,
             "Schedule",
@@ -385,13 +410,13 @@ class Interruption(Construct):
             "AskEc2",
             ["ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"],
             ["*"],
-            _IN_THIS_REGION,
+            IN_THIS_REGION,
         )
         function.allow(
             "RetireHosts",
             ["ec2:TerminateInstances"],
-            [_ec2("instance/*")],
-            {"StringEquals": {f"aws:ResourceTag/{STACK_TAG}": self._stack_name}},
+            [ec2_arn("instance/*")],
+            tagged_ours(self._stack_name, key="aws:ResourceTag"),
         )
 
     def _signal(self, function: PythonFunction) -> None:
@@ -400,8 +425,8 @@ class Interruption(Construct):
         function.allow(
             "OnOurHosts",
             ["ssm:SendCommand"],
-            [_ec2("instance/*")],
-            {"StringEquals": {f"ssm:resourceTag/{STACK_TAG}": self._stack_name}},
+            [ec2_arn("instance/*")],
+            tagged_ours(self._stack_name, key="ssm:resourceTag"),
         )
 
     def _collect(self, function: PythonFunction) -> None:
@@ -411,7 +436,7 @@ class Interruption(Construct):
             "ListCheckpoints",
             ["s3:ListBucket"],
             [bucket.bucket_arn],
-            {"StringLike": {"s3:prefix": "jobs/*"}},
+            below("jobs/*"),
         )
         function.allow(
             "CollectCheckpoints",
@@ -428,21 +453,20 @@ class Interruption(Construct):
         """
         fleet = self._fleet
         launch = ["ec2:CreateFleet", "ec2:RunInstances"]
-        ours = {"StringEquals": {f"aws:RequestTag/{STACK_TAG}": self._stack_name}}
         function.allow(
             "LaunchIntoOurNetwork",
             launch,
             [
-                *(_ec2(f"subnet/{subnet}") for subnet in fleet.subnets.values()),
-                _ec2(f"security-group/{fleet.security_group.security_group_id}"),
-                _ec2("spot-instances-request/*"),
-                _ec2("capacity-reservation/*"),
+                *(ec2_arn(f"subnet/{subnet}") for subnet in fleet.subnets.values()),
+                ec2_arn(f"security-group/{fleet.security_group.security_group_id}"),
+                ec2_arn("spot-instances-request/*"),
+                ec2_arn("capacity-reservation/*"),
             ],
         )
         function.allow(
             "LaunchFromOurTemplates",
             launch,
-            [_ec2(f"launch-template/{template.id}") for template in fleet.templates.values()],
+            [ec2_arn(f"launch-template/{template.id}") for template in fleet.templates.values()],
         )
         function.allow(
             "LaunchTrustedImages",
@@ -454,13 +478,13 @@ class Interruption(Construct):
         function.allow(
             "LaunchTaggedAsOurs",
             launch,
-            [_ec2(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
-            ours,
+            [ec2_arn(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
+            tagged_ours(self._stack_name, key="aws:RequestTag"),
         )
         function.allow(
             "TagWhileLaunching",
             ["ec2:CreateTags"],
-            [_ec2(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
+            [ec2_arn(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
             {
                 "StringEquals": {
                     "ec2:CreateAction": ["CreateFleet", "RunInstances"],
@@ -469,12 +493,12 @@ class Interruption(Construct):
             },
         )
         function.role.add_to_policy(
-            iam.PolicyStatement(
-                sid="NeverWithOpenMetadata",
+            statement(
+                "NeverWithOpenMetadata",
+                ["ec2:RunInstances"],
+                [ec2_arn("instance/*")],
+                {"StringNotEquals": {"ec2:MetadataHttpTokens": "required"}},
                 effect=iam.Effect.DENY,
-                actions=["ec2:RunInstances"],
-                resources=[_ec2("instance/*")],
-                conditions={"StringNotEquals": {"ec2:MetadataHttpTokens": "required"}},
             )
         )
         function.allow(
@@ -486,22 +510,18 @@ class Interruption(Construct):
         function.allow(
             "FirstSpotRequestOfAnAccount",
             ["iam:CreateServiceLinkedRole"],
-            [
-                f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role/aws-service-role/"
-                "spot.amazonaws.com/AWSServiceRoleForEC2Spot"
-            ],
+            [_SPOT_ROLE],
             {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
         )
         function.allow(
             "AskWhatIsForSale",
             ["ec2:DescribeSpotPriceHistory"],
             ["*"],
-            _IN_THIS_REGION,
+            IN_THIS_REGION,
         )
 
 
-_IN_THIS_REGION: Mapping[str, object] = {"StringEquals": {"aws:RequestedRegion": Aws.REGION}}
-
-
-def _ec2(resource: str) -> str:
-    return f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}:{Aws.ACCOUNT_ID}:{resource}"
+_SPOT_ROLE = (
+    f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role/aws-service-role/"
+    "spot.amazonaws.com/AWSServiceRoleForEC2Spot"
+)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy, aws_iam as iam, aws_lambda as lambda_, aws_logs as logs
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra.constructs.grants import Conditions, statement
 from reprieve.metrics import NAMESPACE
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
@@ -62,10 +66,10 @@ class PythonFunction(Construct):
             description=f"Reprieve: what {name} may do",
         )
         self.role.add_to_policy(
-            iam.PolicyStatement(
-                sid="WriteOwnLog",
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-                resources=[self.log_group.log_group_arn],
+            statement(
+                "WriteOwnLog",
+                ["logs:CreateLogStream", "logs:PutLogEvents"],
+                [self.log_group.log_group_arn],
             )
         )
         self.function = lambda_.Function(
@@ -96,14 +100,7 @@ class PythonFunction(Construct):
         sid: str,
         actions: Sequence[str],
         resources: Sequence[str],
-        conditions: Mapping[str, object] | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         """Add one statement to the function's role."""
-        self.role.add_to_policy(
-            iam.PolicyStatement(
-                sid=sid,
-                actions=list(actions),
-                resources=list(resources),
-                conditions=dict(conditions) if conditions else None,
-            )
-        )
+        self.role.add_to_policy(statement(sid, actions, resources, conditions))

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from aws_cdk import (
     Duration,
     RemovalPolicy,
+)
+from aws_cdk import (
     aws_dynamodb as dynamodb,
+)
+from aws_cdk import (
     aws_s3 as s3,
+)
+from aws_cdk import (
     aws_sqs as sqs,
 )
 from constructs import Construct

@@ -12,9 +12,17 @@ from dataclasses import dataclass
 
 from aws_cdk import (
     Duration,
+)
+from aws_cdk import (
     aws_cloudwatch as cloudwatch,
+)
+from aws_cdk import (
     aws_cloudwatch_actions as actions,
+)
+from aws_cdk import (
     aws_sns as sns,
+)
+from aws_cdk import (
     aws_sns_subscriptions as subscriptions,
 )
 from constructs import Construct
@@ -127,7 +135,7 @@ class Watch(Construct):
         )
 
     def _ours(self, metric: Metric, *, statistic: str = "Sum") -> cloudwatch.Metric:
-        """Return a metric of ours with the dimension that the functions set; without it, nothing."""
+        """Return a metric of ours, with the dimension that the functions set."""
         return cloudwatch.Metric(
             namespace=NAMESPACE,
             metric_name=metric.value,

@@ -1,0 +1,57 @@
+"""The few shapes that our permissions have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Aws
+from aws_cdk import aws_iam as iam
+
+Conditions = Mapping[str, Mapping[str, object]]
+
+STACK_TAG = "reprieve:stack"
+POOL_TAG = "reprieve:pool"
+
+IN_THIS_REGION: Conditions = {"StringEquals": {"aws:RequestedRegion": Aws.REGION}}
+
+
+def statement(
+    sid: str,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    conditions: Conditions | None = None,
+    *,
+    effect: iam.Effect = iam.Effect.ALLOW,
+) -> iam.PolicyStatement:
+    """Return one statement. The name says what it is for, so a reader needs no comment."""
+    return iam.PolicyStatement(
+        sid=sid,
+        effect=effect,
+        actions=list(actions),
+        resources=list(resources),
+        conditions=dict(conditions) if conditions else None,
+    )
+
+
+def leading_keys(*patterns: str) -> Conditions:
+    """Return the condition that a request names items, and only items like *patterns*."""
+    return {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(patterns)},
+        # ForAllValues also holds for a request that names no key at all, a Scan.
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    }
+
+
+def tagged_ours(stack_name: str, *, key: str) -> Conditions:
+    """Return the condition that *key* (a request's or a resource's tag) names this stack."""
+    return {"StringEquals": {f"{key}/{STACK_TAG}": stack_name}}
+
+
+def below(prefix: str, *more: str) -> Conditions:
+    """Return the condition that a listing stays below these prefixes."""
+    return {"StringLike": {"s3:prefix": [prefix, *more]}}
+
+
+def ec2_arn(resource: str) -> str:
+    """Return the ARN of an EC2 resource of this account and region."""
+    return f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}:{Aws.ACCOUNT_ID}:{resource}"
