@@ -74,7 +74,8 @@ class Terminal:
         if self.json:
             click.echo(dumps(document, ensure_ascii=False, allow_nan=False))
         else:
-            self.line(text)
+            # Never wrapped: scripts take the last line as a whole.
+            self._people.print(_styled(text), soft_wrap=True)
 
     @contextmanager
     def working(self, text: str) -> Iterator[Callable[[str], None]]:

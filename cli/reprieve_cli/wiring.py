@@ -101,8 +101,8 @@ def wire(stack: Stack, of: Session) -> Cloud:
         hosts=DynamoHostStore(table),
         mail=SqsMail(
             client("sqs", of),
-            orders_url=stack.orders_url,
-            work_urls={pool.name: pool.work_queue_url for pool in stack.pools.values()},
+            orders_queue=stack.orders_url,
+            work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
         ),
         objects=S3Objects(client("s3", of), stack.bucket),
         now=now,
