@@ -36,7 +36,7 @@ def wired() -> Wired[HandleNoticeSettings]:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics  # type: ignore[untyped-decorator]
+@metrics.log_metrics
 def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
     """Handle one batch as a whole: 50 hosts are told with one command."""
     notices: dict[str, list[Notice]] = {}

@@ -26,7 +26,7 @@ def wired() -> Wired[ReconcileSettings]:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics  # type: ignore[untyped-decorator]
+@metrics.log_metrics
 def lambda_handler(_event: dict[str, Any], _context: LambdaContext) -> None:
     """Sweep once. What failed is raised after everything else was swept."""
     swept = wired().uses.reconcile()

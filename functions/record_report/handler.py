@@ -31,7 +31,7 @@ def wired() -> Wired[RecordReportSettings]:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics  # type: ignore[untyped-decorator]
+@metrics.log_metrics
 def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
     """Record each report by itself; one that failed comes back alone."""
     count(metrics, Metric.CHECKPOINTS, 0)

@@ -30,7 +30,7 @@ def wired() -> Wired[ReplaceHostSettings]:
 
 
 @logger.inject_lambda_context(clear_state=True)
-@metrics.log_metrics  # type: ignore[untyped-decorator]
+@metrics.log_metrics
 def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
     """Fill each order by itself; one that failed comes back alone."""
     count(metrics, Metric.LAUNCHED, 0)

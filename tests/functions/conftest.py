@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pytest_mock import MockerFixture
+
 from reprieve.edge.settings import (
     HandleNoticeSettings,
     RecordReportSettings,
@@ -16,7 +17,6 @@ from reprieve.edge.settings import (
     Settings,
 )
 from reprieve.edge.wiring import Wired
-
 from tests.usecases.story import Story
 
 POOLS = {
@@ -75,7 +75,7 @@ def install(mocker: MockerFixture, story: Story) -> Install:
         sqs = mocker.Mock(spec=["change_message_visibility"])
         settings = kind.model_validate(ENVIRONMENT | environment)
         wired = Wired(settings, story.uses, sqs)
-        mocker.patch.object(module, "wired", lambda: wired)
+        mocker.patch.object(module, "wired", return_value=wired)
         return sqs
 
     return wire

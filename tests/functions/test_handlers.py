@@ -7,24 +7,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
+
 from functions.handle_notice import handler as handle_notice
 from functions.reconcile import handler as reconcile
 from functions.record_report import handler as record_report
 from functions.replace_host import handler as replace_host
-from pydantic import ValidationError
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
 from reprieve.edge.records import attested_instance
 from reprieve.edge.settings import (
     HandleNoticeSettings,
-    RecordReportSettings,
     ReconcileSettings,
+    RecordReportSettings,
     ReplaceHostSettings,
     Settings,
 )
 from reprieve.protocol import OrderMessage, Report, ReportKind
-
 from tests.functions.conftest import ENVIRONMENT, Context, Install, records
 from tests.usecases.story import Host, Story, a_pool
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from reprieve.adapters.aws import Clients, connect
 from reprieve.edge.settings import Settings
-from reprieve.usecases.wiring import UseCases
+from reprieve.usecases.wiring import Deployment, Ports, UseCases
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -23,4 +24,28 @@ class Wired(Generic[S]):
     sqs: SQSClient
 
 
-def wire(settings: S) -> Wired[S]: ...
+def wire(settings: S) -> Wired[S]:
+    """Return the use cases of one function; EC2 and SSM clients are made when first used."""
+    clients = Clients()
+    pools = settings.domain_pools()
+    adapters = connect(
+        clients,
+        table=settings.jobs_table,
+        stack=settings.stack,
+        zones=list(settings.subnets),
+        orders_queue_url=settings.orders_queue_url,
+        work_queues={name: pool.work_queue_url for name, pool in pools.items()},
+        ssm_document=getattr(settings, "ssm_document", None),
+    )
+    ports = Ports(
+        jobs=adapters.jobs,
+        hosts=adapters.hosts,
+        orders=adapters.orders,
+        watch=adapters.watch,
+        pools=adapters.pools,
+        fleet=adapters.fleet,
+        signals=adapters.signals,
+        mail=adapters.mail,
+    )
+    deployment = Deployment(settings.stack, pools, settings.subnets, settings.clock)
+    return Wired(settings, UseCases(ports, deployment), clients.sqs)
