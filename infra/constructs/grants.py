@@ -34,12 +34,13 @@ def statement(
 
 
 def leading_keys(*patterns: str) -> Conditions:
-    """Return the condition that a request names items, and only items like *patterns*."""
-    return {
-        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(patterns)},
-        # ForAllValues also holds for a request that names no key at all, a Scan.
-        "Null": {"dynamodb:LeadingKeys": "false"},
-    }
+    """
+    Return the condition that a request names only items like *patterns*.
+
+    It also holds for a request that names none, so no action that needs no key (Scan,
+    PartiQL) may ever be granted with it.
+    """
+    return {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(patterns)}}
 
 
 def tagged_ours(stack_name: str, *, key: str) -> Conditions:
