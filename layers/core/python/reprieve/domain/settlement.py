@@ -152,10 +152,10 @@ def _held(facts: Facts, lease: Lease, *, now: datetime, clock: NoticeClock, toke
             by_evidence=True,
             retire=host.instance_id,
         )
-    return _follow(facts, lease, host)
+    return _follow(facts, lease, host, now=now)
 
 
-def _follow(facts: Facts, lease: Lease, host: Host) -> Decision:
+def _follow(facts: Facts, lease: Lease, host: Host, *, now: datetime) -> Decision:
     """Bring the job's row up to what its holder is doing; never from DRAINING back to RUNNING."""
     job = _with_pointer(facts.job, lease)
     started = lease.sealed and lease.phase not in {None, Phase.CLAIMED, Phase.RESTORING}
@@ -168,14 +168,9 @@ def _follow(facts: Facts, lease: Lease, host: Host) -> Decision:
     if status is job.status and job.checkpoint == facts.job.checkpoint:
         return Nothing(f"already {status}")
     moved = status is not job.status
-    note = Attempt(
-        job=job.id,
-        n=job.attempt,
-        instance_id=host.instance_id,
-        instance_type=host.capacity.type,
-        zone=host.capacity.zone,
-        market=host.capacity.market,
-        usd_per_hour=host.usd_per_hour,
+    note = replace(
+        _attempt(lease, host),
+        started_at=now if facts.job.status in {JobStatus.QUEUED, JobStatus.PARKED} else None,
         restored_step=lease.restored_step,
     )
     return Move(
@@ -278,10 +273,8 @@ def _finish(
 ) -> End:
     lost = _lost_steps(lease)
     under_notice = facts.host is not None and _under_notice(facts.host)
-    ended = Attempt(
-        job=job.id,
-        n=lease.key.attempt,
-        instance_id=lease.holder.instance_id if lease.holder else None,
+    ended = replace(
+        _attempt(lease, facts.host),
         ended_at=now,
         outcome=lease.outcome or Outcome.INTERRUPTED,
         cause=cause,
@@ -304,6 +297,24 @@ def _finish(
         events=(event,),
         under_notice=under_notice,
         unsaved=under_notice and cause is not Cause.DONE and (lost > 0 or not _progressed(lease)),
+    )
+
+
+def _attempt(lease: Lease, host: Host | None) -> Attempt:
+    """Return what is known of where the attempt ran."""
+    known = Attempt(
+        job=lease.key.job,
+        n=lease.key.attempt,
+        instance_id=lease.holder.instance_id if lease.holder else None,
+    )
+    if host is None:
+        return known
+    return replace(
+        known,
+        instance_type=host.capacity.type,
+        zone=host.capacity.zone,
+        market=host.capacity.market,
+        usd_per_hour=host.usd_per_hour,
     )
 
 

@@ -167,6 +167,9 @@ class HandleNotice:
         return held
 
     def _chill(self, notice: Notice, host: Host) -> None:
+        """Ask the pool for nothing while it is being taken back; maintenance is of one host."""
+        if notice.kind is NoticeKind.MAINTENANCE:
+            return
         until = max(self.now() + self.clock.cold, notice.reclaimed_at or notice.noticed_at)
         self.memory.chill(host.pool, host.capacity, until=until, why=f"{notice.kind} notice")
 
