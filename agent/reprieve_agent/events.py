@@ -153,11 +153,16 @@ class CheckpointFound:
 
 @dataclass(frozen=True, slots=True)
 class JobExited:
-    """The job's main process is gone; *exit_code* is None when nobody saw it."""
+    """
+    The job's main process is gone.
+
+    *exit_code* is None when nobody saw it; *stopped* if the host's shutdown stopped the job.
+    """
 
     key: LeaseKey
     exit_code: int | None
     detail: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,6 +427,7 @@ class Machine:
             stage=Stage.CLOSING,
             exit_code=event.exit_code,
             exit_detail=event.detail,
+            stopped=event.stopped,
             request=_marked(request, Mark.QUIESCED, now) if request else None,
         )
         return _with(state, closing), (do.Sweep(tenure.key, tenure.process),)
@@ -469,6 +470,8 @@ class Machine:
             return Ending(Outcome.FINISHED, Cause.DONE)
         if request and request.exits:
             return Ending(Outcome.INTERRUPTED, request.cause, request.reason)
+        if tenure.stopped:
+            return Ending(Outcome.INTERRUPTED, Cause.STOP, "stopped by the host's shutdown")
         if tenure.exit_code == REQUEUE_EXIT_CODE:
             return Ending(Outcome.INTERRUPTED, Cause.REQUEUE, "the job asked to be queued again")
         if tenure.exit_code == 0 and request and request.open:

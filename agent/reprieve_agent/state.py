@@ -152,6 +152,7 @@ class Tenure:
     done_step: int | None = None
     exit_code: int | None = None
     exit_detail: str = ""
+    stopped: bool = False
     ending: Ending | None = None
 
     @property

@@ -1,0 +1,68 @@
+"""The job's output in the bucket: every few seconds while it grows, and at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprieve.domain.errors import ReprieveError
+from reprieve.domain.lease import LeaseKey
+from reprieve.ports.checkpoints import Checkpoints
+
+log = logging.getLogger(__name__)
+
+# What is pushed is pushed whole each time, so a long log is cut at its beginning.
+MOST_BYTES = 4 * 1024 * 1024
+CUT = b"[... the beginning is cut off ...]\n"
+
+
+@dataclass(slots=True)
+class LogPusher:
+    """Pushes one attempt's log."""
+
+    key: LeaseKey
+    path: Path
+    store: Checkpoints
+    period: float
+    _pushed: int = -1
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _pushing: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Push in a thread of its own."""
+        threading.Thread(target=self.run, name="log", daemon=True).start()
+
+    def run(self) -> None:
+        """Push until ended."""
+        while not self._ended.wait(self.period):
+            self.push()
+
+    def end(self) -> None:
+        """Stop pushing; the last push is the caller's."""
+        self._ended.set()
+
+    def push(self) -> None:
+        """Push what is new; a failure is made good by the next push."""
+        with self._pushing:
+            try:
+                size = self.path.stat().st_size
+                if size == self._pushed:
+                    return
+                self.store.put_log(self.key.job, self.key.attempt, tail(self.path, MOST_BYTES))
+                self._pushed = size
+            except (OSError, ReprieveError) as error:
+                log.warning("job log not pushed", extra={"error": str(error)})
+
+
+def tail(path: Path, most_bytes: int) -> bytes:
+    """Return the file, or its last lines when it is longer than *most_bytes*."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most_bytes))
+        body = file.read(most_bytes)
+    if size <= most_bytes:
+        return body
+    return CUT + body.partition(b"\n")[2]

@@ -1,0 +1,101 @@
+"""Where the things of one attempt lie on this host."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from reprieve.domain.lease import LeaseKey
+
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The unprivileged user a job runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+    name: str
+
+    @classmethod
+    def named(cls, name: str) -> Account:
+        """Look the user up; raise ``KeyError`` if there is none."""
+        entry = pwd.getpwnam(name)
+        groups = tuple(os.getgrouplist(name, entry.pw_gid))
+        return cls(entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """
+    The folders of one attempt.
+
+    ``private`` is the agent's own; ``contract``, ``checkpoints``, ``resume`` and ``work`` are
+    shared with the job. ``contract`` lies in the run directory, which is memory on a real host.
+    """
+
+    private: Path
+    contract: Path
+
+    @classmethod
+    def of(cls, key: LeaseKey, *, state_dir: Path, run_dir: Path) -> Places:
+        """Return the places of one attempt; a hostile job name can't lead out of them."""
+        name = f"{quote(key.job, safe='')[:LONGEST_NAME]}-{key.attempt:06d}"
+        return cls(private=state_dir / "attempts" / name, contract=run_dir / "jobs" / name)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the job saves."""
+        return self.private / "checkpoints"
+
+    @property
+    def resume(self) -> Path:
+        """Empty, or exactly one verified checkpoint."""
+        return self.private / "resume"
+
+    @property
+    def work(self) -> Path:
+        """The working directory of a job that brought no code."""
+        return self.private / "work"
+
+    @property
+    def log(self) -> Path:
+        """All that the job printed."""
+        return self.private / "job.log"
+
+    @property
+    def order(self) -> Path:
+        """What the keeper is to start."""
+        return self.private / "order.json"
+
+    @property
+    def process(self) -> Path:
+        """Which processes the keeper started."""
+        return self.private / "process.json"
+
+    @property
+    def exit(self) -> Path:
+        """How the job ended."""
+        return self.private / "exit.json"
+
+    def make(self, account: Account | None) -> None:
+        """Make the folders; those that the job writes to belong to its user."""
+        for folder in (self.private, self.contract):
+            folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.checkpoints, self.resume, self.work, self.contract):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o770)
+            if account:
+                os.chown(folder, account.uid, account.gid)
+
+    def remove(self) -> None:
+        """Delete everything of this attempt; what can't be deleted costs space only."""
+        shutil.rmtree(self.contract, ignore_errors=True)
+        shutil.rmtree(self.private, ignore_errors=True)

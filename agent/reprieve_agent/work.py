@@ -1,0 +1,90 @@
+"""Tickets from the pool's work queue, received only while the host wants work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reprieve.domain.errors import MalformedError
+from reprieve.protocol import Ticket
+from reprieve_agent import events as on
+from reprieve_agent.events import Event
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+log = logging.getLogger(__name__)
+
+LONG_POLL_SECONDS = 20
+PAUSE_SECONDS = 1.0
+
+
+class WorkQueue:
+    """One ticket at a time: the next is asked for when the last one is decided."""
+
+    def __init__(self, client: SQSClient, url: str, emit: Callable[[Event], None]) -> None:
+        self._client = client
+        self._url = url
+        self._emit = emit
+        self._wanted = threading.Event()
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Receive in a thread of its own."""
+        threading.Thread(target=self.run, name="work", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop after the poll under way."""
+        self._ended.set()
+        self._wanted.set()
+
+    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it reads `want(state.wants_work)`
+        """Receive, or don't."""
+        if wanted:
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    def run(self) -> None:
+        """Receive until ended."""
+        while not self._ended.is_set():
+            self._wanted.wait()
+            if self._ended.is_set():
+                return
+            try:
+                self._receive()
+            except Exception as error:  # noqa: BLE001 - the queue will be back
+                log.warning("work queue can't be read", extra={"error": repr(error)})
+                self._ended.wait(PAUSE_SECONDS)
+
+    def delete(self, receipt: str) -> None:
+        """Take the ticket off the queue. A failure is harmless: the lease decides."""
+        try:
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt)
+        except Exception as error:  # noqa: BLE001 - it will come again and be refused
+            log.warning("ticket not deleted", extra={"error": repr(error)})
+
+    def give_back(self, receipt: str) -> None:
+        """Let another host have the ticket now."""
+        try:
+            self._client.change_message_visibility(
+                QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=0
+            )
+        except Exception as error:  # noqa: BLE001 - it shows up again by itself, later
+            log.warning("ticket not given back", extra={"error": repr(error)})
+
+    def _receive(self) -> None:
+        answer = self._client.receive_message(
+            QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=LONG_POLL_SECONDS
+        )
+        for message in answer.get("Messages", []):
+            try:
+                ticket = Ticket.from_json(message["Body"])
+            except MalformedError as error:
+                # Left where it is: its dead-letter queue has an alarm.
+                log.error("ticket can't be read", extra={"error": str(error)})  # noqa: TRY400
+                continue
+            self._wanted.clear()
+            self._emit(on.TicketCame(ticket.key, message["ReceiptHandle"]))
