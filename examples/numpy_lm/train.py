@@ -169,6 +169,8 @@ class Training:
         self.data.epoch = state["epoch"]
         self.data.position = state["position"]
         if random_state:
+            if "random" not in state:
+                raise SystemExit(f"the checkpoint in {folder} has no random state: start over")
             self.data.generator.bit_generator.state = state["random"]["data"]
             self.dropout.bit_generator.state = state["random"]["dropout"]
         lines = (folder / "steps.jsonl").read_text(encoding="utf-8").splitlines()
