@@ -250,7 +250,12 @@ def load(context: object, *, root: Path) -> Config:
     raw = _mapping(context, where="context reprieve")
     file = raw.pop("config", None)
     if file is not None:
-        raw = _file(root / str(file)) | raw
+        raw = read_file(root / str(file)) | raw
+    return load_mapping(raw)
+
+
+def load_mapping(raw: Mapping[str, Any]) -> Config:
+    """Return the configuration that *raw* describes. Raises ``ConfigError``."""
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
@@ -270,7 +275,8 @@ def _mapping(value: object, *, where: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML or JSON file. Raises ``ConfigError``."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
