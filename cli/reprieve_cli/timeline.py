@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from reprieve.adapters import keys
+from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Event, Job
-from reprieve.domain.order import Order, Try
+from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
 from reprieve_cli import phrases
 from reprieve_cli.stack import Cloud
 
-INDENT = 10  # of the lines that continue one: the width of a time and its gap
+INDENT = 10  # of what continues a line: the width of a time and its gap
+MOST_REFUSALS = 3  # said one by one; more of them are counted
+
+# Events that speak of EC2's answer, which the try's row holds in full.
+ANSWERED = frozenset({"replacement", "capacity"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +32,85 @@ class Line:
         return f"{phrases.clock(self.at)}  {self.text}"
 
 
-def story(events: Iterable[Event], tries: Iterable[Try]) -> list[Line]:
-    """Return all of it, oldest first."""
-    lines = [Line(event.at, of_event(event)) for event in events]
-    lines += [Line(row.at, of_try(row)) for row in tries]
-    return sorted(lines, key=lambda line: line.at)
+@dataclass(slots=True)
+class Story:
+    """Tells what happened to a job, and what is new since it last told; late reports come late."""
+
+    cloud: Cloud
+    job_id: str
+    _told: set[str] = field(default_factory=set)
+    _answers: set[tuple[int, int]] = field(default_factory=set)
+
+    def news(self) -> list[Line]:
+        """Return the lines that weren't told before, oldest first."""
+        lines: list[Line] = []
+        for event in self.cloud.jobs.events(self.job_id):
+            _, identity = keys.event(self.job_id, event)
+            if identity not in self._told:
+                self._told.add(identity)
+                lines += [Line(event.at, text) for text in self._texts(event)]
+        return lines
+
+    def _texts(self, event: Event) -> list[str]:
+        if event.kind in ANSWERED and event.attempt is not None:
+            answers = self._new_answers(event.attempt)
+            if answers:
+                return [text for answer in answers for text in self._of_answer(answer)]
+        return [of_event(event)]
+
+    def _new_answers(self, attempt: int) -> list[FleetAnswer]:
+        new = []
+        for row in self.cloud.orders.tries(self.job_id, attempt):
+            if row.answer and (attempt, row.n) not in self._answers:
+                self._answers.add((attempt, row.n))
+                new.append(row.answer)
+        return new
+
+    def _of_answer(self, answer: FleetAnswer) -> Iterator[str]:
+        yield from of_refusals(answer.errors)
+        hosts = self.cloud.hosts.read(one.instance_id for one in answer.instances)
+        for one in answer.instances:
+            yield of_launch(one, hosts.get(one.instance_id))
 
 
 def of_event(event: Event) -> str:
     """Return what happened, with the figures that came with it."""
-    figures = [text for name, text in _figures(event) if name in event.data]
-    return f"{event.text} ({', '.join(figures)})" if figures else event.text
+    host = event.data.get("host")
+    text = f"{host}: {event.text}" if host and str(host) not in event.text else event.text
+    figures = ", ".join(_figures(event))
+    return f"{text} ({figures})" if figures else text
 
 
-def _figures(event: Event) -> Iterator[tuple[str, str]]:
+def _figures(event: Event) -> Iterator[str]:
     seconds, count, lag = (event.data.get(key) for key in ("seconds", "bytes", "lag_seconds"))
     if isinstance(seconds, int | float) and seconds > 0:
-        yield "seconds", phrases.duration(timedelta(seconds=seconds))
+        yield phrases.duration(timedelta(seconds=seconds))
     if isinstance(count, int) and count > 0:
-        yield "bytes", phrases.size(count)
+        yield phrases.size(count)
     if isinstance(lag, int | float):
-        yield "lag_seconds", f"handled {phrases.duration(timedelta(seconds=max(lag, 0)))} later"
+        yield f"handled {phrases.duration(timedelta(seconds=max(lag, 0)))} later"
 
 
-def of_try(row: Try) -> str:
-    """Return what EC2 was asked for."""
-    pools = phrases.count(len(row.plan.overrides), "capacity pool")
-    return f"attempt {row.attempt}: EC2 asked for one {row.plan.market} host out of {pools}"
+def of_refusals(errors: Sequence[FleetError]) -> Iterator[str]:
+    """Return what EC2 didn't have."""
+    for error in errors[:MOST_REFUSALS]:
+        where = f"no {_place(error.capacity)}" if error.capacity else "nothing"
+        yield f"EC2 has {where}: {error.code}"
+    if len(errors) > MOST_REFUSALS:
+        yield f"EC2 refuses {len(errors) - MOST_REFUSALS} more capacity pools"
+
+
+def of_launch(one: Launched, host: Host | None) -> str:
+    """Return what EC2 gave."""
+    price = f", {phrases.dollars(host.usd_per_hour)}" if host and host.usd_per_hour else ""
+    return f"{one.instance_id} launched: {_place(one.capacity)}, {one.capacity.market}{price}"
+
+
+def _place(capacity: CapacityPool) -> str:
+    return f"{capacity.type} in {capacity.zone}"
 
 
 def orders(cloud: Cloud, job: Job) -> list[tuple[Order, Sequence[Try]]]:
     """Return the orders for hosts of *job*, also the one that runs ahead of its attempt."""
     heads = (cloud.orders.read(job.id, attempt) for attempt in range(1, job.attempt + 2))
     return [(head, cloud.orders.tries(job.id, head.attempt)) for head in heads if head]
-
-
-@dataclass(slots=True)
-class Follower:
-    """Tells what is new since it last looked; a report that comes late is told when it comes."""
-
-    cloud: Cloud
-    job_id: str
-    _told: set[str] = field(default_factory=set)
-
-    def look(self) -> list[Line]:
-        """Return the lines that weren't told before."""
-        lines = []
-        for event in self.cloud.jobs.events(self.job_id):
-            _, identity = keys.event(self.job_id, event)
-            if identity not in self._told:
-                self._told.add(identity)
-                lines.append(Line(event.at, of_event(event)))
-        return lines

@@ -100,6 +100,7 @@ def story(cli: Cli) -> Cli:
         an_event(0, "submitted", text="submitted to pool small"),
         an_event(31, "notice", text="interruption notice, seen by event", data={"host": HOST}),
         an_event(39, "committed", text="checkpoint committed", data={"seconds": 6, "bytes": 9}),
+        an_event(40, "replacement", text="landed", attempt=2),
     ]
     memory.jobs.add_events(job.id, events)
     order, plan = an_order(attempt=2, state=OrderState.LANDED), a_plan(attempt=2)
@@ -192,9 +193,10 @@ def test_why_tells_the_story_in_order_with_its_figures(story: Cli) -> None:
 
     lines = story.out.splitlines()
     assert lines[0].endswith("submitted to pool small")
-    assert lines[1].endswith("interruption notice, seen by event")
+    assert lines[1].endswith(f"{HOST}: interruption notice, seen by event")
     assert lines[2].endswith("checkpoint committed (6.0 s, 9 B)")
-    assert any("EC2 asked for one spot host out of 2 capacity pools" in line for line in lines)
+    assert lines[3].endswith("EC2 has no g5.xlarge in us-east-1a: InsufficientInstanceCapacity")
+    assert lines[4].endswith(f"{OTHER_HOST} launched: g6.xlarge in us-east-1b, spot, $0.500/h")
     assert lines[-1] == "job-1 RUNNING: running, step 120"
     assert all(len(line) <= 80 for line in lines)
 
@@ -203,7 +205,12 @@ def test_why_json_holds_events_attempts_and_what_ec2_answered(story: Cli) -> Non
     story("why", "job-1", "--json")
 
     document = story.document
-    assert [row["kind"] for row in document["events"]] == ["submitted", "notice", "committed"]
+    assert [row["kind"] for row in document["events"]] == [
+        "submitted",
+        "notice",
+        "committed",
+        "replacement",
+    ]
     assert [row["n"] for row in document["attempts"]] == [1, 2]
     (order,) = document["orders"]
     assert order["attempt"] == 2
@@ -346,8 +353,10 @@ def test_wait_tells_what_is_new_until_the_job_is_over(
     told = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert told == [
         "submitted to pool small",
-        "interruption notice, seen by event",
+        f"{HOST}: interruption notice, seen by event",
         "checkpoint committed (6.0 s, 9 B)",
+        "EC2 has no g5.xlarge in us-east-1a: InsufficientInstanceCapacity",
+        f"{OTHER_HOST} launched: g6.xlarge in us-east-1b, spot, $0.500/h",
         "started again",
         "claimed late",
     ]

@@ -50,12 +50,12 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Job:
     """Tell what is new until *job* is over, needs a person, or *limit* has passed."""
-    follower = timeline.Follower(cloud, job.id)
+    story = timeline.Story(cloud, job.id)
     give_up = cloud.now() + limit if limit is not None else None
     with terminal.working(_where(cloud, job)) as show:
         while True:
             job = find_job(cloud, job.id)
-            for line in follower.look():
+            for line in story.news():
                 terminal.line(str(line), indent=timeline.INDENT)
             if job.terminal or job.needs_you or (give_up and cloud.now() >= give_up):
                 return job

@@ -22,8 +22,7 @@ def why(context: Context, /, job_id: str, terminal: Terminal) -> None:
     attempts = cloud.jobs.attempts(job.id)
     orders = timeline.orders(cloud, job)
     if not terminal.json:
-        tries = [row for _, rows in orders for row in rows]
-        for line in timeline.story(events, tries):
+        for line in timeline.Story(cloud, job.id).news():
             terminal.line(str(line), indent=timeline.INDENT)
         if attempts:
             terminal.line()

@@ -1,0 +1,110 @@
+"""The synthesised stack, made once for each content of what it is made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reprieve_cli.errors import AnswerIsNoError, BadInputError
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".reprieve" / "assemblies"
+KEPT = 4  # assemblies, about 50 MB each
+
+# Everything that the template and its assets are made from; the host's wheel holds the CLI too.
+SOURCES = (
+    "app.py",
+    "cdk.json",
+    "pyproject.toml",
+    "requirements",
+    "infra",
+    "functions",
+    "layers",
+    "agent",
+    "cli",
+)
+LEFT_OUT = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
+
+
+def synthesise(context: Mapping[str, Any]) -> Path:
+    """
+    Return the folder of the cloud assembly for *context*, which overrides cdk.json's.
+
+    Raises ``BadInputError`` outside a checkout or for a configuration that the app refuses.
+    """
+    if not (ROOT / "app.py").is_file():
+        raise BadInputError("this needs a checkout of the repository: clone it, then `make demo`")
+    wanted = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"] | context
+    folder = CACHE / _digest(wanted)
+    if not (folder / "manifest.json").is_file():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        _synthesise(wanted, folder)
+    os.utime(folder)
+    _forget_old()
+    return folder
+
+
+def _synthesise(context: Mapping[str, Any], folder: Path) -> None:
+    """Make it beside its place and move it there, so that nobody meets a half-made one."""
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix=".") as draft:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        } | {
+            "CDK_OUTDIR": str(Path(draft, "out")),
+            "CDK_CONTEXT_JSON": json.dumps(context),
+            # The template's own tests validate it; here it costs seconds of every start.
+            "CDK_VALIDATION": "false",
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # aws-cdk-lib takes seconds to compile
+        ended = subprocess.run(
+            [sys.executable, "app.py"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            said = (ended.stderr or ended.stdout).strip().splitlines() or ["no output"]
+            kind = BadInputError if ended.returncode == BadInputError.exit_code else AnswerIsNoError
+            raise kind(f"the stack can't be synthesised: {said[-1].removeprefix('reprieve: ')}")
+        try:
+            Path(draft, "out").rename(folder)
+        except OSError:
+            if not (folder / "manifest.json").is_file():  # else somebody made the same meanwhile
+                raise
+
+
+def _digest(context: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([context, sys.version, sys.platform]).encode())
+    for source in SOURCES:
+        for file in _files(ROOT / source):
+            digest.update(f"{file.relative_to(ROOT)}\0{file.stat().st_mode:o}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:24]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.name in LEFT_OUT:
+        return
+    if path.is_dir():
+        for child in sorted(path.iterdir()):
+            yield from _files(child)
+    elif path.is_file():
+        yield path
+
+
+def _forget_old() -> None:
+    folders = [path for path in CACHE.iterdir() if not path.name.startswith(".")]
+    folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for folder in folders[KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)
