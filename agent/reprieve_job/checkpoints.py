@@ -120,8 +120,9 @@ class CheckpointStore:
             return
         for step in self.steps()[self._keep :]:
             retired = self._directory / f".step-{step}.old"
-            # Renamed first: a reader never meets a checkpoint that is half deleted.
-            with contextlib.suppress(FileNotFoundError):
+            # Renamed first: a reader never meets a checkpoint that is half deleted. The host
+            # may be faster, and one that stays costs space: neither must stop the training.
+            with contextlib.suppress(OSError):
                 self.folder(step).rename(retired)
             _remove(retired)
 
