@@ -57,18 +57,18 @@ def put() -> Put:
 
 CONFLICT, REFUSED, THROTTLED = "TransactionConflict", "ConditionalCheckFailed", "ThrottlingError"
 
-UNKNOWN = [
-    DROP,
-    json_error("ThrottlingException"),
-    json_error("ProvisionedThroughputExceededException"),
-    json_error("InternalServerError", status=500),
-    json_error("TransactionConflictException"),
-    Reply(b"<html>bad gateway</html>", 502),
-    Reply(b"", 503),
-]
+UNKNOWN = {
+    "dropped": DROP,
+    "throttled": json_error("ThrottlingException"),
+    "over-capacity": json_error("ProvisionedThroughputExceededException"),
+    "internal": json_error("InternalServerError", status=500),
+    "in-conflict": json_error("TransactionConflictException"),
+    "bad-gateway": Reply(b"<html>bad gateway</html>", 502),
+    "unavailable": Reply(b"", 503),
+}
 
 
-@pytest.mark.parametrize("reply", UNKNOWN)
+@pytest.mark.parametrize("reply", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_write_without_an_answer_is_unknown(
     table: Table, endpoint: Endpoint, reply: Reply
 ) -> None:
@@ -124,7 +124,11 @@ def test_every_transaction_has_a_token_of_its_own(table: Table, endpoint: Endpoi
     assert len({asked["ClientRequestToken"] for asked in endpoint.asked}) == 2
 
 
-@pytest.mark.parametrize("reply", [cancelled(CONFLICT), DROP, json_error("InternalServerError")])
+@pytest.mark.parametrize(
+    "reply",
+    [cancelled(CONFLICT), DROP, json_error("InternalServerError")],
+    ids=["in-conflict", "dropped", "internal"],
+)
 def test_a_transaction_that_never_gets_an_answer_is_unknown(
     table: Table, endpoint: Endpoint, reply: Reply
 ) -> None:

@@ -40,6 +40,7 @@ ALIVE = [name for name, state in STATES.items() if state is InstanceState.ALIVE]
 # Spot request status codes that EC2 sets at the moment it takes an instance back, while
 # the instance itself still runs (EC2 user guide, "Spot request status").
 RECLAIMED = ("marked-for-", "instance-terminated-", "instance-stopped-")
+OURS = "-by-user"
 
 
 class Ec2Fleet:
@@ -97,7 +98,7 @@ class Ec2Fleet:
                     found |= {
                         request["InstanceId"]
                         for request in page["SpotInstanceRequests"]
-                        if request.get("Status", {}).get("Code", "").startswith(RECLAIMED)
+                        if _reclaimed(request.get("Status", {}).get("Code", ""))
                     }
             except (ClientError, *NO_ANSWER):
                 continue
@@ -215,10 +216,12 @@ def read_answer(answer: Mapping[str, Any], plan: Plan) -> FleetAnswer:
 
 
 def _capacity(entry: Mapping[str, Any], plan: Plan) -> CapacityPool | None:
+    """Return the pool that *entry* is about; EC2 echoes the override, newer answers also the zone."""
     override = entry.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     kind = entry.get("InstanceType") or override.get("InstanceType")
-    zones = {o.subnet: o.capacity.zone for o in plan.overrides}
-    zone = zones.get(override.get("SubnetId", "")) or override.get("AvailabilityZone")
+    subnet = entry.get("SubnetId") or override.get("SubnetId")
+    zones = {line.subnet: line.capacity.zone for line in plan.overrides}
+    zone = zones.get(subnet) or entry.get("AvailabilityZone") or override.get("AvailabilityZone")
     return CapacityPool(kind, zone, plan.market) if kind and zone else None
 
 
@@ -237,3 +240,7 @@ def _instance(raw: Mapping[str, Any]) -> Instance:
 
 def _state(raw: Mapping[str, Any]) -> InstanceState:
     return STATES.get(raw["State"]["Name"], InstanceState.UNKNOWN)
+
+
+def _reclaimed(code: str) -> bool:
+    return code.startswith(RECLAIMED) and not code.endswith(OURS)
