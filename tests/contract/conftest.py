@@ -25,15 +25,20 @@ def cloud() -> Iterator[str]:
 
 
 @pytest.fixture
-def dynamodb(cloud: str) -> Iterator[DynamoDBClient]:
-    """Yield a client of an account that no other test has, with our table in it."""
-    client = boto3.client(
-        "dynamodb",
-        endpoint_url=cloud,
-        region_name="us-east-1",
-        aws_access_key_id=str(next(accounts)),
-        aws_secret_access_key="test",
-    )
+def account(cloud: str) -> dict[str, str]:
+    """Return how to make a client of an account that no other test has."""
+    return {
+        "endpoint_url": cloud,
+        "region_name": "us-east-1",
+        "aws_access_key_id": str(next(accounts)),
+        "aws_secret_access_key": "test",
+    }
+
+
+@pytest.fixture
+def dynamodb(account: dict[str, str]) -> Iterator[DynamoDBClient]:
+    """Yield a client of an account that has our table and nothing else."""
+    client = boto3.client("dynamodb", **account)  # type: ignore[call-overload]
     create_table(client)
     yield client
     client.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,15 +32,23 @@ DROP = Reply(drop=True)
 
 @dataclass(slots=True)
 class Endpoint:
-    """The server's script (what comes next) and its record (what was asked)."""
+    """The server's script, or rule, and its record of what was asked."""
 
     url: str = ""
     script: deque[Reply] = field(default_factory=deque)
+    answers: Callable[[dict[str, Any]], Reply] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     operations: list[str] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
 
     def says(self, *replies: Reply) -> None:
         self.script.extend(replies)
+
+    def reply(self, asked: dict[str, Any]) -> Reply:
+        """Return what comes next; a call that no test expected is refused."""
+        if self.answers:
+            return self.answers(asked)
+        return self.script.popleft() if self.script else Reply(b"", 418)
 
 
 @contextmanager
@@ -52,9 +60,11 @@ def serving() -> Iterator[Endpoint]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            endpoint.asked.append(_request(body))
+            asked = _request(body)
+            endpoint.asked.append(asked)
+            endpoint.agents.append(self.headers["User-Agent"])
             endpoint.operations.append(self.headers.get("X-Amz-Target", "").rpartition(".")[2])
-            reply = endpoint.script.popleft() if endpoint.script else Reply(b"", 418)
+            reply = endpoint.reply(asked)
             if reply.drop:
                 self.close_connection = True
                 return

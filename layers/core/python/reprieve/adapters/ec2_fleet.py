@@ -216,7 +216,7 @@ def read_answer(answer: Mapping[str, Any], plan: Plan) -> FleetAnswer:
 
 
 def _capacity(entry: Mapping[str, Any], plan: Plan) -> CapacityPool | None:
-    """Return the pool that *entry* is about; EC2 echoes the override, newer answers also the zone."""
+    """Return the pool that *entry* is about: EC2 echoes the override, lately also the zone."""
     override = entry.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     kind = entry.get("InstanceType") or override.get("InstanceType")
     subnet = entry.get("SubnetId") or override.get("SubnetId")
