@@ -98,6 +98,7 @@ class Ask:
 
     key: LeaseKey
     request: Request
+    process: Process | None
     wake: bool = True
 
 

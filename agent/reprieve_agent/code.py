@@ -57,11 +57,9 @@ class CodeCache:
         stopped: Callable[[], bool],
     ) -> Path:
         """Return the job's working directory; raise ``SetupError``."""
-        if spec.code is None and not spec.setup:
-            return work
-        digest = _digest(spec)
-        tree, mark = self.folder / digest, self.folder / f"{digest}.ready"
-        if mark.exists():
+        tree = self.place(spec, work=work)
+        mark = tree.with_name(f"{tree.name}.ready")
+        if tree == work or mark.exists():
             return tree
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
@@ -73,6 +71,10 @@ class CodeCache:
             _run_setup(spec, tree, env=env, log_file=log_file, account=account, stopped=stopped)
         mark.touch()
         return tree
+
+    def place(self, spec: JobSpec, *, work: Path) -> Path:
+        """Return where a job with *spec* runs, once it is prepared."""
+        return self.folder / _digest(spec) if spec.code or spec.setup else work
 
     def _unpack(self, sha256: str, tree: Path, stopped: Callable[[], bool]) -> None:
         archive = self.folder / f"{sha256}.zip"

@@ -14,10 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from reprieve.domain.lease import Lease, LeaseKey
+from reprieve.domain.lease import LeaseKey
+from reprieve.domain.spec import JobSpec
 from reprieve_agent import checkpoint, processes
 from reprieve_agent import events as on
-from reprieve_agent.clock import Now, boot_seconds
+from reprieve_agent.clock import Now
 from reprieve_agent.events import Event
 from reprieve_agent.files import read_json, write_json
 from reprieve_agent.places import Places
@@ -32,25 +33,18 @@ ACK_NAME = re.compile(r"ack\.\d+\.json")
 SMALL_FILE_BYTES = 64 * 1024
 
 
+def plain_environment(spec: JobSpec, *, path: str, home: str, user: str) -> dict[str, str]:
+    """Return what a setup command sees: nothing of the agent's own environment."""
+    system = {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+    account = {"USER": user, "LOGNAME": user} if user else {}
+    return system | account | spec.env
+
+
 def environment(
-    key: LeaseKey,
-    lease: Lease,
-    places: Places,
-    *,
-    base_step: int | None,
-    grace: timedelta,
-    path: str,
-    home: str,
-    user: str,
+    key: LeaseKey, places: Places, *, base_step: int | None, grace: timedelta
 ) -> dict[str, str]:
-    """Return the whole environment of a job: the user's own, then what the contract promises."""
-    system = {
-        "PATH": path,
-        "HOME": home,
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-    } | ({"USER": user, "LOGNAME": user} if user else {})
-    contract = {
+    """Return what the contract promises a job beyond that."""
+    return {
         "REPRIEVE_CONTRACT": str(VERSION),
         "REPRIEVE_JOB_ID": key.job,
         "REPRIEVE_ATTEMPT": str(key.attempt),
@@ -64,7 +58,6 @@ def environment(
         "REPRIEVE_NODE_RANK": "0",
         "REPRIEVE_NNODES": "1",
     }
-    return system | lease.spec.env | contract
 
 
 def write_request(places: Places, request: Request, now: Now) -> None:
@@ -187,11 +180,6 @@ class Watcher:
 def periods(notice_seconds: float) -> tuple[float, float]:
     """Return how often to look, calmly and while an answer is awaited."""
     return min(0.5, notice_seconds / 60), min(0.05, notice_seconds / 200)
-
-
-def request_times(request: Request) -> float:
-    """Return the seconds until the work must have ended."""
-    return request.deadline - boot_seconds()
 
 
 def _is_word(name: str) -> bool:

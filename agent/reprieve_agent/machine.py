@@ -307,7 +307,7 @@ class Machine:
             return state, ()
         woken = replace(tenure, ready=True)
         owed = tenure.request if tenure.request and tenure.request.open else None
-        return _with(state, woken), (do.Ask(tenure.key, owed),) if owed else ()
+        return _with(state, woken), (do.Ask(tenure.key, owed, tenure.process),) if owed else ()
 
     def _acked(self, state: State, tenure: Tenure, event: on.JobAcked, now: Now) -> Move:
         request = tenure.request
@@ -615,7 +615,7 @@ class Machine:
         state = _asking(state, tenure, sooner)
         # Whole seconds are how EC2 tells the time: less than that isn't worth a new file.
         told = shift >= self.periods.reserve and request.open
-        return state, (do.Ask(tenure.key, sooner, wake=False),) if told else ()
+        return state, (do.Ask(tenure.key, sooner, tenure.process, wake=False),) if told else ()
 
     def _heed(self, state: State, tenure: Tenure, now: Now) -> Move:
         standing = state.standing
@@ -638,7 +638,7 @@ class Machine:
             now=now,
         )
         asking = replace(tenure, request=request, last_request=now.boot, advices=nth)
-        return _with(state, asking), (do.Ask(tenure.key, request),)
+        return _with(state, asking), (do.Ask(tenure.key, request, tenure.process),)
 
     def _drain_if_going(self, state: State, tenure: Tenure, now: Now) -> Move:
         """Hand the attempt back, if this host is going: saved when there is something to save."""
@@ -692,7 +692,9 @@ class Machine:
                 term_at=request.term_at,
             )
         asking = replace(tenure, request=request, last_request=now.boot)
-        return _with(state, asking), (do.Ask(tenure.key, request, wake=request.open),)
+        return _with(state, asking), (
+            do.Ask(tenure.key, request, tenure.process, wake=request.open),
+        )
 
     def _request(
         self,
@@ -842,7 +844,7 @@ class Machine:
 
     def _reattach(self, tenure: Tenure) -> tuple[Action, ...]:
         request = tenure.request
-        again = (do.Ask(tenure.key, request),) if request and request.open else ()
+        again = (do.Ask(tenure.key, request, tenure.process),) if request and request.open else ()
         doomed = tenure.ending is not None or (request is not None and request.killed)
         kill = (do.Kill(tenure.key, tenure.process),) if doomed else ()
         return (*self._attach(tenure), *again, *kill)

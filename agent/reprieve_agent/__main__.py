@@ -1,0 +1,121 @@
+"""``python -m reprieve_agent``: wire the parts together and run until it is time to leave."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import boto3
+from botocore.config import Config as ClientConfig
+
+from reprieve.adapters.dynamodb import Table
+from reprieve.adapters.dynamodb_leases import DynamoHostLeases
+from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
+from reprieve.domain.lease import Holder
+from reprieve_agent import events as on
+from reprieve_agent.config import Config, ConfigError, SupervisorKind
+from reprieve_agent.ctl import CtlServer
+from reprieve_agent.executor import Executor, Host, Outside
+from reprieve_agent.leases import LeaseDesk
+from reprieve_agent.log import configure
+from reprieve_agent.machine import Machine
+from reprieve_agent.metadata import (
+    MetadataClient,
+    MetadataError,
+    MetadataWatcher,
+    wait_for_identity,
+)
+from reprieve_agent.periods import Periods
+from reprieve_agent.places import Account
+from reprieve_agent.reports import Reports
+from reprieve_agent.runtime import Agent, Inbox, Parts
+from reprieve_agent.supervisor import ChildSupervisor, SystemdSupervisor
+from reprieve_agent.work import LONG_POLL_SECONDS, WorkQueue
+
+log = logging.getLogger("reprieve_agent")
+
+CANNOT_START = 1
+
+
+def main() -> int:
+    """Run the agent; return its exit status."""
+    configure()
+    try:
+        config = Config.from_environ(os.environ)
+        account = Account.named(config.job_user) if config.job_user else None
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        config.run_dir.mkdir(parents=True, exist_ok=True)
+        boot_id = config.boot_id()
+        client = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
+        identity = wait_for_identity(client, patience=config.clock.boot)
+    except (ConfigError, MetadataError) as error:
+        log.error("agent can't start", extra={"error": str(error)})  # noqa: TRY400
+        return CANNOT_START
+    except KeyError:
+        error_text = f"JOB_USER: there is no user {os.environ['JOB_USER']!r} on this host"
+        log.error("agent can't start", extra={"error": error_text})  # noqa: TRY400
+        return CANNOT_START
+    except OSError as error:
+        log.error("agent can't start", extra={"error": str(error)})  # noqa: TRY400
+        return CANNOT_START
+    serve(config, client, Host(identity, boot_id, account))
+    return 0
+
+
+def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
+    """Wire and run."""
+    instance_id = host.identity.instance_id
+    inbox = Inbox()
+    watcher = MetadataWatcher(
+        metadata,
+        instance_id,
+        config.clock,
+        emit=lambda notice: inbox.put(on.NoticeSeen(notice)),
+    )
+    session = boto3.Session(region_name=config.aws_region)
+    quick = _client_config(config)
+    table = Table(session.client("dynamodb", config=quick), config.jobs_table)
+    desk = LeaseDesk(
+        DynamoHostLeases(table),
+        Holder(instance_id, host.boot_id),
+        config.clock,
+        inbox.put,
+        metadata_answers=lambda: watcher.answers,
+    )
+    sqs = session.client("sqs", config=quick)
+    reports = Reports(sqs, config.reports_queue_url, instance_id)
+    polling = ClientConfig(read_timeout=LONG_POLL_SECONDS + 10, connect_timeout=5)
+    work = WorkQueue(session.client("sqs", config=polling), config.work_queue_url, inbox.put)
+    systemd = config.supervisor is SupervisorKind.SYSTEMD
+    outside = Outside(
+        desk=desk,
+        work=work,
+        reports=reports,
+        store=S3Checkpoints(s3_client(session), config.checkpoints_bucket),
+        supervisor=SystemdSupervisor() if systemd else ChildSupervisor(),
+    )
+    executor = Executor(config, host, outside, inbox.put)
+    machine = Machine(instance_id, Periods.of(config.clock))
+    agent = Agent(config, host.boot_id, machine, inbox, executor)
+    ctl = CtlServer(config.run_dir / "agent.sock", instance_id, agent, inbox)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda _signum, _frame: inbox.put(on.StopAsked()))
+    agent.run(Parts(beating=(desk, watcher), others=(work, ctl), reports=reports))
+
+
+def _client_config(config: Config) -> ClientConfig:
+    """Give up on a call early enough for another try before the next renewal is due."""
+    renewal: timedelta = config.clock.renewal
+    seconds = min(max(renewal.total_seconds() / 3, 1.0), 5.0)
+    return ClientConfig(
+        connect_timeout=seconds,
+        read_timeout=seconds,
+        retries={"mode": "standard", "max_attempts": 2},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,410 @@
+"""
+Carrying the machine's actions out.
+
+Whatever may block runs in a thread of its own and comes back as an event. Each action can
+be repeated: after a crash of the agent it will be.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, assert_never
+
+from reprieve.domain.errors import LeaseLostError
+from reprieve.domain.lease import Cause, LeaseKey
+from reprieve.domain.spec import JobSpec
+from reprieve.ports.checkpoints import AbortedError, Checkpoints
+from reprieve.protocol import ReportKind, Scalar
+from reprieve_agent import actions as do
+from reprieve_agent import checkpoint, contract
+from reprieve_agent import events as on
+from reprieve_agent.actions import Action
+from reprieve_agent.clock import now
+from reprieve_agent.code import CodeCache, SetupError
+from reprieve_agent.config import Config
+from reprieve_agent.contract import Watcher
+from reprieve_agent.events import Event
+from reprieve_agent.leases import ClosedError, LeaseDesk
+from reprieve_agent.logs import LogPusher
+from reprieve_agent.metadata import Identity
+from reprieve_agent.places import Account, Places
+from reprieve_agent.reports import Reports
+from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
+from reprieve_agent.state import Process, State
+from reprieve_agent.supervisor import JobStart, LaunchError, Supervisor, TooLateError, marker
+from reprieve_agent.upload import Uploads
+from reprieve_agent.work import WorkQueue
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+FINAL_LOG_SECONDS = 2.0
+LOG_PUSHES_PER_NOTICE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where this agent runs, and as whom its jobs do."""
+
+    identity: Identity
+    boot_id: str
+    account: Account | None
+
+    @property
+    def home(self) -> str:
+        """The home directory of jobs."""
+        return self.account.home if self.account else pwd.getpwuid(os.getuid()).pw_dir
+
+    @property
+    def user(self) -> str:
+        """The name of the user they run as, if it isn't the agent's own."""
+        return self.account.name if self.account else ""
+
+    @property
+    def facts(self) -> dict[str, Scalar]:
+        """What the first report tells."""
+        return {
+            "boot": self.boot_id,
+            "type": self.identity.type,
+            "zone": self.identity.zone,
+            "market": self.identity.market.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the agent works with."""
+
+    desk: LeaseDesk
+    work: WorkQueue
+    reports: Reports
+    store: Checkpoints
+    supervisor: Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What accompanies a job while its process lives and its checkpoints are sent."""
+
+    watcher: Watcher
+    uploads: Uploads
+    pusher: LogPusher
+
+
+class Executor:
+    """The hands of one agent."""
+
+    def __init__(
+        self, config: Config, host: Host, outside: Outside, emit: Callable[[Event], None]
+    ) -> None:
+        self._config = config
+        self._host = host
+        self._outside = outside
+        self._emit = emit
+        self._quarantine = Quarantine(config.state_dir / "quarantine.json")
+        self._code = CodeCache(config.state_dir / "code", outside.store)
+        self._companions: dict[LeaseKey, Companions] = {}
+        self._preparations: dict[LeaseKey, threading.Event] = {}
+
+    def follow(self, state: State) -> None:
+        """Let what runs by itself know where things stand."""
+        tenure = state.tenure
+        self._outside.desk.follow(state.follows, tenure.progress if tenure else None)
+        self._outside.work.want(state.wants_work)
+        companions = self._companions.get(tenure.key) if tenure else None
+        if companions and tenure:
+            companions.watcher.hurry(tenure.request is not None and tenure.request.open)
+
+    def carry_out(self, action: Action) -> None:
+        """Do it, or begin it."""
+        match action:
+            case do.SendReport(kind, key, data):
+                about = self._host.facts if kind is ReportKind.READY else {}
+                self._outside.reports.send(kind, key, about | data)
+            case do.DeleteTicket(receipt):
+                self._in_thread(self._outside.work.delete, receipt)
+            case do.ReturnTicket(receipt):
+                self._in_thread(self._outside.work.give_back, receipt)
+            case do.TryClaim() | do.WriteSeal() | do.RenewNow() | do.Release() | do.ReleaseStray():
+                self._about_lease(action)
+            case do.Prepare() | do.AbortPreparation() | do.Launch() | do.Attach():
+                self._about_start(action)
+            case do.Ask() | do.Terminate() | do.Kill() | do.Sweep() | do.Evict() | do.Wipe():
+                self._about_process(action)
+            case do.Upload() | do.AbortUploads() | do.Prune():
+                self._about_checkpoints(action)
+            case do.Leave():
+                raise TypeError("leaving is the loop's own affair")
+            case _:
+                assert_never(action)
+
+    # The lease --------------------------------------------------------------------------
+
+    def _about_lease(
+        self, action: do.TryClaim | do.WriteSeal | do.RenewNow | do.Release | do.ReleaseStray
+    ) -> None:
+        match action:
+            case do.RenewNow(key):
+                self._outside.desk.renew_now(key)
+            case do.TryClaim(key):
+                self._in_thread(self._claim, key)
+            case do.WriteSeal(key, base):
+                self._in_thread(self._seal, key, base)
+            case do.Release():
+                self._in_thread(self._release, action)
+            case do.ReleaseStray(key, cause):
+                self._in_thread(self._outside.desk.release_stray, key, cause)
+            case _:
+                assert_never(action)
+
+    def _claim(self, key: LeaseKey) -> None:
+        self._emit(on.ClaimAnswered(key, self._outside.desk.claim(key)))
+
+    def _seal(self, key: LeaseKey, base: str | None) -> None:
+        try:
+            row, sent = self._outside.desk.seal(key, base)
+        except LeaseLostError:
+            self._emit(on.LeaseLost(key))
+        else:
+            self._emit(on.Sealed(key, row.base, sent))
+
+    def _release(self, action: do.Release) -> None:
+        self._push_log_soon(action.key)
+        try:
+            self._outside.desk.release(action.key, action.ending, action.exit_code, action.progress)
+        except LeaseLostError:
+            self._emit(on.ReleaseRefused(action.key))
+        else:
+            self._emit(on.Released(action.key))
+
+    # The start of a job -----------------------------------------------------------------
+
+    def _about_start(
+        self, action: do.Prepare | do.AbortPreparation | do.Launch | do.Attach
+    ) -> None:
+        match action:
+            case do.Prepare(key):
+                self._in_thread(self._prepare, action, self._preparation(key))
+            case do.AbortPreparation(key):
+                self._preparation(key).set()
+            case do.Launch():
+                self._in_thread(self._launch, action)
+            case do.Attach(key, _, base, committed, process):
+                self._accompany(key, committed or base, process)
+            case _:
+                assert_never(action)
+
+    def _preparation(self, key: LeaseKey) -> threading.Event:
+        return self._preparations.setdefault(key, threading.Event())
+
+    def _prepare(self, action: do.Prepare, stop: threading.Event) -> None:
+        key = action.key
+        try:
+            restored = self._prepared(action, stop.is_set)
+        except AbortedError:
+            log.info("preparation called off", extra={"lease": str(key)})
+        except NoValidCheckpointError as error:
+            self._emit(on.PreparationFailed(key, Cause.NO_VALID_CHECKPOINT, str(error)))
+        except (SetupError, OSError) as error:
+            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, str(error)))
+        except Exception as error:
+            log.exception("preparation failed", extra={"lease": str(key)})
+            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, repr(error)))
+        else:
+            self._emit(on.Prepared(key, restored.base, restored.step))
+
+    def _prepared(self, action: do.Prepare, stopped: Callable[[], bool]) -> Restored:
+        key, spec, account = action.key, action.lease.spec, self._host.account
+        places = self._places(key)
+        places.make(account)
+        self._code.prepare(
+            spec,
+            work=places.work,
+            env=self._plain_environment(spec),
+            log_file=places.log,
+            account=account,
+            stopped=stopped,
+        )
+        restorer = Restorer(
+            self._outside.store,
+            self._quarantine,
+            report=lambda manifest, why: self._emit(on.Quarantined(key, manifest, why)),
+            stopped=stopped,
+        )
+        if action.exactly:
+            return restorer.restore_exactly(action.lease.base, places.resume, account)
+        return restorer.restore(action.lease, places.resume, account)
+
+    def _launch(self, action: do.Launch) -> None:
+        key, spec = action.key, action.lease.spec
+        places = self._places(key)
+        promised = contract.environment(
+            key,
+            places,
+            base_step=action.base_step,
+            grace=self._config.clock.notice - self._config.clock.margin,
+        )
+        start = JobStart(
+            key=key,
+            places=places,
+            argv=spec.command,
+            env=self._plain_environment(spec) | promised,
+            cwd=self._code.place(spec, work=places.work),
+            account=self._host.account,
+        )
+        try:
+            process = self._outside.supervisor.launch(start, not_after=action.not_after)
+        except TooLateError:
+            self._emit(on.TooLate(key))
+        except (LaunchError, OSError) as error:
+            log.exception("job not started", extra={"lease": str(key)})
+            self._emit(on.JobExited(key, None, str(error)))
+        else:
+            self._emit(on.Launched(key, process))
+            self._accompany(key, action.base, process)
+
+    def _accompany(self, key: LeaseKey, parent: str | None, process: Process) -> None:
+        """Watch the job until it ends, unless that is done already."""
+        if key in self._companions:
+            return
+        places = self._places(key)
+        notice = self._config.clock.notice.total_seconds()
+        calm, urgent = contract.periods(notice)
+        companions = Companions(
+            watcher=Watcher(key, places, self._emit, calm, urgent),
+            uploads=Uploads(
+                key,
+                places.checkpoints,
+                self._outside.store,
+                self._emit,
+                may_commit=lambda: self._outside.desk.may_commit(key),
+                parent=parent,
+            ),
+            pusher=LogPusher(
+                key, places.log, self._outside.store, period=notice / LOG_PUSHES_PER_NOTICE
+            ),
+        )
+        self._companions[key] = companions
+        companions.watcher.start()
+        companions.pusher.start()
+        self._in_thread(self._wait, key, companions, process)
+
+    def _wait(self, key: LeaseKey, companions: Companions, process: Process) -> None:
+        ended = self._outside.supervisor.wait(key, self._places(key), process)
+        companions.watcher.end()
+        companions.watcher.look()  # its last words come before the news of its end
+        self._emit(on.JobExited(key, ended.exit_code, ended.detail, ended.stopped))
+
+    # A job's processes ------------------------------------------------------------------
+
+    def _about_process(
+        self, action: do.Ask | do.Terminate | do.Kill | do.Sweep | do.Evict | do.Wipe
+    ) -> None:
+        match action:
+            case do.Ask():
+                self._ask(action)
+            case do.Terminate(_, process):
+                self._outside.supervisor.terminate(process)
+            case do.Kill(key):
+                self._in_thread(self._outside.supervisor.kill, key, self._places(key))
+            case do.Sweep(key):
+                self._in_thread(self._sweep, key)
+            case do.Evict(key):
+                self._in_thread(self._evict, key)
+            case do.Wipe(key):
+                self._in_thread(self._wipe, key)
+            case _:
+                assert_never(action)
+
+    def _ask(self, action: do.Ask) -> None:
+        """Write the request, then ring; the file is the request, the signal only hurries it."""
+        places = self._places(action.key)
+        try:
+            contract.write_request(places, action.request, now())
+        except OSError as error:
+            log.error("request not written", extra={"error": str(error)})  # noqa: TRY400
+            return
+        woken = 0
+        if action.wake and action.process:
+            woken = contract.wake(places, root=action.process.keeper, marker=marker(action.key))
+        log.info(
+            "asked the job",
+            extra={
+                "lease": str(action.key),
+                "request": action.request.id,
+                "kind": action.request.kind.value,
+                "woken": woken,
+            },
+        )
+
+    def _sweep(self, key: LeaseKey) -> None:
+        places = self._places(key)
+        self._outside.supervisor.kill(key, places)
+        found = tuple(checkpoint.whole_steps(places.checkpoints))
+        self._emit(on.Swept(key, found, contract.done_step(places)))
+
+    def _evict(self, key: LeaseKey) -> None:
+        """Free the host of a lost attempt; until its last process is gone nothing else may run."""
+        while not self._outside.supervisor.kill(key, self._places(key)):
+            log.error("lost job still runs", extra={"lease": str(key)})
+        self._outside.desk.drop_hold(key)
+        self._emit(on.Evicted(key))
+
+    def _wipe(self, key: LeaseKey) -> None:
+        companions = self._companions.pop(key, None)
+        if companions:
+            companions.watcher.end()
+            companions.uploads.abort()
+            companions.pusher.end()
+            companions.pusher.push()
+        self._preparations.pop(key, None)
+        self._places(key).remove()
+
+    # Checkpoints ------------------------------------------------------------------------
+
+    def _about_checkpoints(self, action: do.Upload | do.AbortUploads | do.Prune) -> None:
+        companions = self._companions.get(action.key)
+        match action:
+            case do.Upload(_, step) if companions:
+                companions.uploads.start(step)
+            case do.AbortUploads(_, steps) if companions:
+                companions.uploads.abort(steps)
+            case do.Prune(key, committed):
+                self._in_thread(checkpoint.prune, self._places(key).checkpoints, committed)
+            case _:
+                log.warning("nothing accompanies this job", extra={"action": repr(action)})
+
+    def _push_log_soon(self, key: LeaseKey) -> None:
+        """Let the log out before the release says that the attempt is over, if that is quick."""
+        companions = self._companions.get(key)
+        if companions:
+            pushing = threading.Thread(target=companions.pusher.push, daemon=True)
+            pushing.start()
+            pushing.join(FINAL_LOG_SECONDS)
+
+    # ------------------------------------------------------------------------------------
+
+    def _plain_environment(self, spec: JobSpec) -> dict[str, str]:
+        return contract.plain_environment(
+            spec, path=self._config.job_path, home=self._host.home, user=self._host.user
+        )
+
+    def _places(self, key: LeaseKey) -> Places:
+        return Places.of(key, state_dir=self._config.state_dir, run_dir=self._config.run_dir)
+
+    def _in_thread(self, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        def run() -> None:
+            try:
+                call(*args, **kwargs)
+            except ClosedError:
+                return  # the agent ends
+            except Exception:
+                log.exception("action failed", extra={"action": getattr(call, "__name__", "")})
+
+        threading.Thread(target=run, daemon=True).start()
