@@ -184,6 +184,21 @@ def test_a_command_that_never_gets_through_is_given_up_without_an_error(
     assert len(endpoint.asked) == TRIES
 
 
+def test_a_slow_ssm_does_not_keep_the_caller_from_storing_what_it_knows(
+    endpoint: Endpoint,
+) -> None:
+    times = iter([0.0, 1.0, 3.5])
+    ssm = client("ssm", endpoint)
+    signals = SsmSignals(lambda: ssm, "Reprieve-preempt", monotonic=lambda: next(times))
+    endpoint.says(TAKEN)
+
+    signalled = signals.preempt([a_notice(), a_notice(instance_id=OTHER_HOST, reclaimed_at=at(60))])
+
+    assert signalled == Signalled((HOST,), {OTHER_HOST: "TimeoutError"})
+    assert len(endpoint.asked) == 1
+    ssm.close()
+
+
 @pytest.mark.parametrize("code", ["AccessDeniedException", "InvalidDocument"])
 def test_a_refused_command_is_not_repeated(
     signals: SsmSignals, endpoint: Endpoint, code: str

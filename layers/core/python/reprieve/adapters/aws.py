@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 2
 READ_SECONDS = 5
 LAUNCH_SECONDS = 20  # an instant fleet answers after EC2 has placed it
+SIGNAL_SECONDS = 2  # a notice has 120 s, and its function 10 s for a whole batch
 TRIES = 3
 
 
@@ -52,11 +53,11 @@ class Clients:
     @cached_property
     def ssm(self) -> SSMClient:
         """Return a client without retries: the signal is worth seconds, and repeats itself."""
-        return self._session.client("ssm", config=_config(tries=1))
+        return self._session.client("ssm", config=_config(SIGNAL_SECONDS, tries=1))
 
     @cached_property
     def ec2(self) -> EC2Client:
-        return self._session.client("ec2", config=_config(read_seconds=LAUNCH_SECONDS, tries=2))
+        return self._session.client("ec2", config=_config(LAUNCH_SECONDS, tries=2))
 
     @cached_property
     def s3(self) -> S3Client:
@@ -103,9 +104,9 @@ def connect(
     )
 
 
-def _config(*, read_seconds: float = READ_SECONDS, tries: int = TRIES) -> Config:
+def _config(read_seconds: float = READ_SECONDS, *, tries: int = TRIES) -> Config:
     return Config(
-        connect_timeout=CONNECT_SECONDS,
+        connect_timeout=min(CONNECT_SECONDS, read_seconds),
         read_timeout=read_seconds,
         retries={"mode": "standard", "total_max_attempts": tries},
     )

@@ -7,13 +7,14 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.adapters.chunks import chunks
-from reprieve.adapters.outcome import NO_ANSWER, code_of, is_unknown
+from reprieve.adapters.outcome import NO_ANSWER, code_of, is_unknown, message_of
 from reprieve.domain.notice import Notice, NoticeKind
 from reprieve.ports.cloud import Signalled
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 IDS_PER_COMMAND = 50  # SendCommand's limit
 DELIVERY_SECONDS = 30  # the shortest that SSM allows
 TRIES = 3
+PATIENCE_SECONDS = 3.0
 LONGEST_FIRST_PAUSE_SECONDS = 0.4
 INSTANCE_ID = re.compile(r"\bm?i-[0-9a-f]{8,17}\b")
 
@@ -35,7 +37,8 @@ class SsmSignals:
 
     *document* is None in a function that may send no commands: every host then counts as
     not reachable this way. Sending twice is harmless, since the agent joins requests by
-    kind and instance; so a throttled or unanswered call is repeated.
+    kind and instance; so a throttled or unanswered call is repeated, but not beyond
+    `PATIENCE_SECONDS` in all: the caller still has to store what was announced.
     """
 
     def __init__(
@@ -44,45 +47,67 @@ class SsmSignals:
         document: str | None,
         *,
         sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connect = connect
         self._document = document
         self._sleep = sleep
+        self._monotonic = monotonic
 
     def preempt(self, notices: Sequence[Notice]) -> Signalled:
         hosts = list(dict.fromkeys(notice.instance_id for notice in notices))
         if self._document is None:
             return Signalled(unreachable=dict.fromkeys(hosts, "no SSM document is configured"))
+        round_ = _Round(
+            self._connect,
+            self._document,
+            until=self._monotonic() + PATIENCE_SECONDS,
+            sleep=self._sleep,
+            monotonic=self._monotonic,
+        )
         unreachable: Unreachable = {}
         for group in _groups(notices):
             for chunk in chunks(group, IDS_PER_COMMAND):
-                unreachable |= self._tell(self._document, chunk)
+                unreachable |= round_.tell(chunk)
         return Signalled(tuple(i for i in hosts if i not in unreachable), unreachable)
 
-    def _tell(self, document: str, notices: Sequence[Notice]) -> Unreachable:
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The commands of one ``preempt``, all of them sent before *until*."""
+
+    connect: Callable[[], SSMClient]
+    document: str
+    until: float
+    sleep: Callable[[float], None]
+    monotonic: Callable[[], float]
+
+    def tell(self, notices: Sequence[Notice]) -> Unreachable:
         """Send one command; hosts that SSM doesn't know are taken out and don't sink the rest."""
-        failure = self._send(document, notices)
+        failure = self._send(notices)
         if failure is None:
             return {}
         if not isinstance(failure, ClientError) or code_of(failure) != "InvalidInstanceId":
             return {notice.instance_id: _reason(failure) for notice in notices}
-        named = set(INSTANCE_ID.findall(str(failure)))
+        named = set(INSTANCE_ID.findall(message_of(failure)))
         unknown = [notice for notice in notices if notice.instance_id in named]
         rest = [notice for notice in notices if notice.instance_id not in named]
         if not unknown and len(notices) > 1:  # it didn't say which: halve
             middle = len(notices) // 2
-            return self._tell(document, notices[:middle]) | self._tell(document, notices[middle:])
+            return self.tell(notices[:middle]) | self.tell(notices[middle:])
         refused = {notice.instance_id: _reason(failure) for notice in unknown or notices}
-        return refused | (self._tell(document, rest) if unknown and rest else {})
+        return refused | (self.tell(rest) if unknown and rest else {})
 
-    def _send(self, document: str, notices: Sequence[Notice]) -> Exception | None:
+    def _send(self, notices: Sequence[Notice]) -> Exception | None:
         """Send, repeat what may pass, and return what stood in the way at last."""
         failure: Exception | None = None
         for attempt in range(TRIES):
             if attempt:
-                self._sleep(random.uniform(0, LONGEST_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)))
+                self.sleep(random.uniform(0, LONGEST_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)))
+            if self.monotonic() >= self.until:
+                return failure or TimeoutError("no time left")
             try:
-                self._command(document, notices)
+                self._command(notices)
             except ClientError as error:
                 failure = error
                 if not is_unknown(error):
@@ -95,10 +120,10 @@ class SsmSignals:
                 return None
         return failure
 
-    def _command(self, document: str, notices: Sequence[Notice]) -> None:
+    def _command(self, notices: Sequence[Notice]) -> None:
         first = notices[0]
-        self._connect().send_command(
-            DocumentName=document,
+        self.connect().send_command(
+            DocumentName=self.document,
             InstanceIds=[notice.instance_id for notice in notices],
             Parameters={
                 "RequestId": [first.kind.value],  # the agent adds its instance and attempt
