@@ -1,0 +1,332 @@
+"""
+A drill scenario: which jobs run, what happens to them, and what must hold.
+
+Times are in seconds of a world whose notice takes 120 s; ``clock_scale`` says how much faster
+the drill goes. ``document`` reads scenarios from the YAML files that docs/drills.md describes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reprieve.domain.clock import REAL_NOTICE
+from reprieve_cli.drill.match import Match
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityOffer:
+    """One capacity pool that the world sells; *capacity* None is no limit."""
+
+    type: str
+    zone: str
+    market: str = "spot"
+    price: float | None = None
+    capacity: int | None = None
+    estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarketChange:
+    """New figures for every capacity pool that *type*, *zone* and *market* leave open."""
+
+    changes: dict[str, Any]
+    type: str | None = None
+    zone: str | None = None
+    market: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """
+    What is submitted, as ``reprieve submit`` takes it.
+
+    *reference* is the command of the uninterrupted run, if it isn't the same one.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    code: Path | None = None
+    setup: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    save_every: str | None = None
+    max_restarts: int = 3
+    pool: str | None = None
+    checkpoint_globs: tuple[str, ...] = ()
+    reference: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job has come that far: everything that is given holds."""
+
+    job: str
+    status: tuple[str, ...] = ()
+    attempt: int | None = None
+    """At least that one."""
+    step: int | None = None
+    """Its host reported that step or a later one, in the current attempt."""
+    committed: int | None = None
+    """The bucket holds that step or a later one."""
+    event: str | None = None
+    """Its timeline holds an event of that kind."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        said = [" or ".join(self.status)] if self.status else []
+        said += [f"attempt {self.attempt}"] if self.attempt is not None else []
+        said += [f"step {self.step}"] if self.step is not None else []
+        said += [f"step {self.committed} committed"] if self.committed is not None else []
+        said += [f"event {self.event}"] if self.event else []
+        return f"job {self.job}: {', '.join(said) or 'exists'}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostsAlive:
+    """That many hosts are pending or running."""
+
+    hosts: Match
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.hosts} hosts alive"
+
+
+@dataclass(frozen=True, slots=True)
+class CallSeen:
+    """The world has seen such a call, so many times."""
+
+    call: CallPattern
+    times: int = 1
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.times} calls of {self.call}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSeen:
+    """The world's timeline holds an entry of that kind (``reclaimed``, ``terminated``, ...)."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"the world: {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """So many seconds of the scaled clock are over."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.seconds:g} s"
+
+
+When = JobState | HostsAlive | CallSeen | WorldSeen | Passed
+
+
+@dataclass(frozen=True, slots=True)
+class CallPattern:
+    """AWS calls by service and action; ``*`` is a wildcard in each of the texts."""
+
+    service: str
+    action: str
+    caller: str = "*"
+    resource: str = "*"
+    error: str | None = None
+    """The error code it was answered with; empty: only calls that went well."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        by = "" if self.caller == "*" else f" by {self.caller}"
+        on = "" if self.resource == "*" else f" on {self.resource}"
+        end = "" if self.error is None else f" that ended with {self.error or 'success'}"
+        return f"{self.service} {self.action}{by}{on}{end}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostRef:
+    """The host of a job (of its *attempt*, by default the current one), or the nth launched."""
+
+    of: str | None = None
+    attempt: int | None = None
+    nth: int | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.of is None:
+            return f"host number {self.nth}"
+        return f"the host of {self.of}" + (f", attempt {self.attempt}" if self.attempt else "")
+
+
+@dataclass(frozen=True, slots=True)
+class HostAction:
+    host: HostRef
+    do: str
+    channels: tuple[str, ...] | None = None
+    action: str = "terminate"
+    in_seconds: float | None = None
+    reclaim: bool = True
+    events: bool = True
+    what: str | None = None
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        via = f" by {' and '.join(self.channels)}" if self.channels else ""
+        return f"{self.do} {self.host}{via}" + (f" ({self.what})" if self.what else "")
+
+
+@dataclass(frozen=True, slots=True)
+class JobAction:
+    job: str
+    do: str
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.do} {self.job}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAction:
+    """*step* None is the newest checkpoint of the job; *file* None is its manifest."""
+
+    do: str
+    job: str
+    step: int | None = None
+    file: str | None = None
+    key: str | None = None
+    body: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        part = self.key or f"{self.file or 'the manifest'} of {self.job}"
+        return f"{self.do} {part}" + (f" at step {self.step}" if self.step is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class EventAction:
+    """A raw event, delivered *times* times; ``${host:JOB}``, ``${job:JOB}``, ``${now}`` in it."""
+
+    body: Any
+    times: int = 1
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        kind = self.body.get("detail-type", "?") if isinstance(self.body, dict) else "?"
+        return f"event {kind!r}, {self.times} times"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultAction:
+    """A fault for the world, word for word but for the clock."""
+
+    fault: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"fault for {self.fault['service']} {self.fault['action']}: {self.fault['then']}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsAction:
+    changes: tuple[MarketChange, ...]
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{len(self.changes)} changes of the market"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitAction:
+    until: When
+    within: float | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"wait for {self.until}"
+
+
+Action = (
+    EventAction | FaultAction | HostAction | JobAction | ObjectAction | PoolsAction | WaitAction
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action, *at* a time since the start, or *when* something holds, or at once."""
+
+    action: Action
+    at: float | None = None
+    when: When | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identical:
+    """*file* of the last checkpoint has the same bytes as after an uninterrupted run, or not."""
+
+    file: str
+    same: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobExpected:
+    fields: dict[str, Match] = field(default_factory=dict)
+    """Of the job's status document."""
+    counters: dict[str, Match] = field(default_factory=dict)
+    attempts: tuple[dict[str, Match], ...] = ()
+    """One mapping for each attempt, the first one first."""
+    resumes_proven: bool = False
+    """Each later attempt began at a step above 0 whose manifest and files the bucket holds."""
+    identical: Identical | None = None
+    step_log: str | None = None
+    """The file in the checkpoint in which the job wrote each step it made."""
+    events: tuple[str, ...] = ()
+    """Kinds that its timeline holds in this order, others between them."""
+    never: tuple[str, ...] = ()
+    warned: Match | None = None
+    """What ``submit`` warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallExpected:
+    call: CallPattern
+    count: Match
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    jobs: dict[str, JobExpected] = field(default_factory=dict)
+    calls: tuple[CallExpected, ...] = ()
+    instances: dict[str, Match] = field(default_factory=dict)
+    """``alive`` at the end, ``launched`` in all."""
+    queues: dict[str, Match] = field(default_factory=dict)
+    metrics: dict[str, Match] = field(default_factory=dict)
+    """The sum of what the functions emitted since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    path: Path
+    name: str
+    clock_scale: float
+    jobs: tuple[JobPlan, ...]
+    steps: tuple[Step, ...]
+    expect: Expected
+    pools: tuple[CapacityOffer, ...] | None = None
+    """Everything that can be bought; None: everything there is."""
+    description: str = ""
+
+    @property
+    def notice_seconds(self) -> float:
+        """The length of EC2's notice on the drill's clock."""
+        return REAL_NOTICE.total_seconds() * self.clock_scale
+
+    def real(self, seconds: float) -> float:
+        """Return how many real seconds *seconds* of the scaled clock take."""
+        return seconds * self.clock_scale
