@@ -130,14 +130,12 @@ class CtlServer:
 
     def _preempt(self, said: dict[str, Any]) -> dict[str, Any]:
         notice = self._notice(said)
-        key = self._join(notice)
-        if key is None:
-            return {"result": "no job", "exit": Verdict.NO_JOB, "request": notice.request_id}
+        asked = self._join(notice)
         if not self._inbox.put_and_wait(on.NoticeSeen(notice), DECIDE_SECONDS):
             raise BadRequestError("the agent doesn't decide; see its log")
-        asked = self._asked[str(key) + notice.request_id]
-        wait = said.get("wait")
-        patience = min(float(wait), LONGEST_WAIT_SECONDS) if _is_number(wait) else 0.0
+        if asked is None:
+            return {"result": "no job", "exit": Verdict.NO_JOB, "request": notice.request_id}
+        patience = min(_seconds(said.get("wait")), LONGEST_WAIT_SECONDS)
         self._agent.wait_for(lambda: self._verdict(asked) is not Verdict.SAVING, patience)
         return self._said(notice, asked)
 
@@ -157,17 +155,18 @@ class CtlServer:
             raise BadRequestError(f"request {said.get('request_id')!r} isn't for this host")
         return notice
 
-    def _join(self, notice: Notice) -> LeaseKey | None:
+    def _join(self, notice: Notice) -> Asked | None:
         """Tie the caller to the attempt; a second call about it measures from the first."""
         tenure = self._agent.state.tenure
         with self._lock:
-            if tenure:
-                name = str(tenure.key) + notice.request_id
-                self._asked.setdefault(name, Asked(tenure.key, tenure.committed_step))
-                return tenure.key
-            # The job that this notice ended may be gone already: its outcome is the answer.
-            joined = [a for name, a in self._asked.items() if name.endswith(notice.request_id)]
-            return joined[-1].key if joined else None
+            if tenure is None:
+                # The job that this notice ended may be gone already: its outcome is the answer.
+                return self._asked.get(notice.request_id)
+            known = self._asked.get(notice.request_id)
+            if known is None or known.key != tenure.key:
+                known = Asked(tenure.key, tenure.committed_step)
+                self._asked[notice.request_id] = known
+            return known
 
     def _verdict(self, asked: Asked) -> Verdict:
         tenure, over = self._agent.attempt(asked.key)
@@ -274,5 +273,10 @@ def _line(caller: socket.socket) -> bytes:
     return received.partition(b"\n")[0]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def _seconds(value: object) -> float:
+    """Read a patience; what isn't one means none."""
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        return 0.0
+    return max(seconds, 0.0)
