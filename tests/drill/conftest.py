@@ -1,0 +1,154 @@
+"""A drill's stage in memory: use cases over one memory, and a world that answers from a script."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from reprieve.domain.checkpoint import FileEntry, Manifest, data_key
+from reprieve.domain.lease import Cause, Outcome
+from reprieve.domain.notice import NoticeKind
+from reprieve_cli.drill.document import parse
+from reprieve_cli.drill.engine import Drill, Patience
+from reprieve_cli.drill.engine import Outcome as Played
+from reprieve_cli.drill.stage import Stage
+from reprieve_cli.local.control import WorldClient
+from reprieve_cli.stack import Cloud, Stack
+from tests.builders import POOL
+from tests.usecases.story import Host, Story
+
+IMPATIENT = Patience(step=0.05, end=0.05, rest=0.0)
+
+
+class InMemoryObjects:
+    """``Objects``: a dictionary of bytes."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+
+    def uri(self, key: str) -> str:
+        return f"s3://bucket/{key}"
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return {k: len(v) for k, v in sorted(self.bodies.items()) if k.startswith(prefix)}
+
+    def read(self, key: str, *, start: int = 0) -> bytes | None:
+        body = self.bodies.get(key)
+        return None if body is None else body[start:]
+
+    def put_new(self, key: str, file: Path) -> bool:
+        self.bodies.setdefault(key, file.read_bytes())
+        return True
+
+
+@dataclass(frozen=True)
+class ScriptedWorld(WorldClient):
+    """The real client; what it sends is kept, and the script says what is answered."""
+
+    url: str = "http://nowhere"
+    sent: list[tuple[str, str, Any]] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    on: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def _send(self, method: str, path: str, body: Any = None) -> Any:
+        path = urlsplit(path).path
+        if method != "GET":
+            self.sent.append((method, path, body))
+            self.on.get(path.rpartition("/")[2], lambda: None)()
+        return self.answers.get(path, [] if method == "GET" else {})
+
+
+@dataclass
+class Theatre:
+    """The stage, and hands to move what a real cloud would move."""
+
+    story: Story = field(default_factory=Story)
+    world: ScriptedWorld = field(default_factory=ScriptedWorld)
+    objects: InMemoryObjects = field(default_factory=InMemoryObjects)
+
+    @property
+    def stage(self) -> Stage:
+        memory = self.story.memory
+        stack = Stack(
+            name="Reprieve",
+            region="us-east-1",
+            table="jobs",
+            bucket="bucket",
+            orders_url="https://queue/orders",
+            pools={POOL: self.story.pool},
+            outputs={},
+        )
+        cloud = Cloud(
+            stack=stack,
+            jobs=memory.jobs,
+            orders=memory.orders,
+            hosts=memory.hosts,
+            mail=memory.mail,
+            objects=self.objects,
+            now=self.story.now,
+        )
+        nobody: Any = None  # no test here looks at queues, logs or the bucket's own API
+        return Stage(
+            cloud=cloud,
+            world=self.world,
+            s3=nobody,
+            sqs=nobody,
+            logs=nobody,
+            cloudformation=nobody,
+            notice_seconds=1.0,
+        )
+
+    def play(self, text: str, *, patience: Patience = IMPATIENT) -> Played:
+        return Drill(parse(text, Path("story.yaml")), self.stage, patience=patience).run()
+
+    @property
+    def job_id(self) -> str:
+        (job_id,) = self.story.memory.job_rows
+        return job_id
+
+    def start(self, *, base: str | None = None, restored: int | None = None) -> Host:
+        """Bring a host for what is ordered, and have it run the job."""
+        host = self.story.launch()
+        host.run(base=base, restored=restored)
+        self.story.uses.settle(self.job_id)
+        return host
+
+    def save(self, host: Host, step: int, **files: bytes) -> str:
+        """Commit *step* with *files*, in the bucket and in the lease."""
+        assert host.key
+        entries = []
+        for path, body in files.items():
+            key = data_key(host.key.job, host.key.attempt, f"save-{step}", path)
+            self.objects.bodies[key] = body
+            entries.append(FileEntry(path, key, len(body), hashlib.sha256(body).hexdigest()))
+        manifest = Manifest(
+            job=host.key.job,
+            attempt=host.key.attempt,
+            token=host.key.token,
+            step=step,
+            parent=None,
+            files=tuple(entries),
+            saved_at=self.story.now(),
+        )
+        self.objects.bodies[manifest.key] = manifest.to_json()
+        return host.commit(step)
+
+    def take_back(self, host: Host) -> None:
+        """Let EC2 end the host, and say so."""
+        self.story.gone(host)
+        self.story.notice(host, NoticeKind.STATE_CHANGE)
+
+    def end(self, host: Host, outcome: Outcome, cause: Cause) -> None:
+        host.release(outcome, cause, 0)
+        self.story.uses.settle(self.job_id)
+
+
+@pytest.fixture
+def theatre() -> Theatre:
+    return Theatre()
