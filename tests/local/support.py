@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +41,6 @@ RUN_DIR=/run/reprieve
 JOB_USER=reprieve-job
 SUPERVISOR=systemd
 AWS_SDK_UA_APP_ID=reprieve-agent
-FAKE_AGENT_CALLS=1
 REPRIEVE_AGENT_ENV
 systemctl start reprieve-agent
 """
@@ -58,24 +59,30 @@ def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Aws:
     """Clients for a cloud, as product code would make them."""
 
     cloud: Cloud
 
-    def client(self, service: str, *, app: str = "tests", **overrides: Any) -> Any:
-        env = self.cloud.env
-        arguments = {
-            "endpoint_url": env["AWS_ENDPOINT_URL"],
-            "region_name": env["AWS_REGION"],
-            "aws_access_key_id": env["AWS_ACCESS_KEY_ID"],
-            "aws_secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
-            "verify": env.get("AWS_CA_BUNDLE"),
-            "config": Config(user_agent_appid=app, retries={"total_max_attempts": 1}),
-            **overrides,
-        }
-        return boto3.Session().client(service, **arguments)
+    def client(self, service: str, *, app: str = "tests", attempts: int = 1) -> Any:
+        """Return a client; the same arguments give the same one."""
+        return _client(tuple(sorted(self.cloud.env.items())), service, app, attempts)
+
+
+@cache
+def _client(env: tuple[tuple[str, str], ...], service: str, app: str, attempts: int) -> Any:
+    given = dict(env)
+    make: Any = boto3.client
+    return make(
+        service,
+        endpoint_url=given["AWS_ENDPOINT_URL"],
+        region_name=given["AWS_REGION"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+        verify=given.get("AWS_CA_BUNDLE"),
+        config=Config(user_agent_extra=f"app/{app}", retries={"total_max_attempts": attempts}),
+    )
 
 
 @dataclass(frozen=True)
@@ -154,14 +161,19 @@ def start(**settings: Any) -> Cloud:
     )
 
 
-def make_template(aws: Aws, **changes: Any) -> str:
+def make_template(aws: Aws) -> str:
     """Make a role, its profile and a launch template, as the stack would."""
     iam = aws.client("iam")
     iam.create_role(RoleName="host", AssumeRolePolicyDocument=json.dumps(TRUST))
     iam.create_instance_profile(InstanceProfileName="host")
     iam.add_role_to_instance_profile(InstanceProfileName="host", RoleName="host")
+    return make_launch_template(aws)
+
+
+def make_launch_template(aws: Aws, **changes: Any) -> str:
+    """Make another launch template, with *changes* to its data."""
     answer = aws.client("ec2").create_launch_template(
-        LaunchTemplateName="pool",
+        LaunchTemplateName=f"pool-{uuid.uuid4()}",
         LaunchTemplateData={
             "UserData": base64.b64encode(USER_DATA.encode()).decode(),
             "IamInstanceProfile": {"Name": "host"},

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.local.support import NOTICE_SECONDS, Aws, Fleet, eventually
 
 from reprieve_cli.local import processes
 from reprieve_cli.local.control import ControlError, WorldClient
+from tests.local.support import NOTICE_SECONDS, Aws, Fleet, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -42,6 +42,7 @@ def test_the_agent_calls_aws_as_the_role_of_the_instance_profile(
     fleet: Fleet, control: WorldClient
 ) -> None:
     instance_id = fleet.launch()
+    (fleet.state_dir(instance_id) / "call").touch()
 
     identity = eventually(lambda: fleet.read(instance_id, "identity.json"))
 
@@ -191,9 +192,7 @@ def test_termination_by_its_owner_asks_the_agent_first(fleet: Fleet, aws: Aws) -
     assert not processes.alive(job_pid(fleet, instance_id))
 
 
-def test_a_host_cut_off_its_metadata_waits_and_recovers(
-    fleet: Fleet, control: WorldClient
-) -> None:
+def test_a_host_cut_off_its_metadata_waits_and_recovers(fleet: Fleet, control: WorldClient) -> None:
     instance_id = fleet.launch()
 
     control.cut(instance_id, "metadata")

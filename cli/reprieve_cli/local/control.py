@@ -81,9 +81,7 @@ class WorldClient:
         )
 
     def rebalance(self, instance_id: str, *, channels: Iterable[str] | None = None) -> None:
-        self._act(
-            instance_id, "rebalance", channels=None if channels is None else list(channels)
-        )
+        self._act(instance_id, "rebalance", channels=None if channels is None else list(channels))
 
     def kill(self, instance_id: str, *, events: bool = True) -> None:
         """End the host without notice; without *events* not even its end is announced."""
@@ -178,7 +176,7 @@ class WorldClient:
     def wait_for(
         self, what: str, condition: Callable[[], object], *, seconds: float = 10.0
     ) -> None:
-        """Poll *condition* until it is true; raise ``ControlError`` naming *what* if it never is."""
+        """Poll *condition* until it is true; raise ``ControlError`` for *what* if it never is."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -206,7 +204,7 @@ class WorldClient:
             with error:
                 raise ControlError(_sentence(error.read(), str(error))) from None
         except OSError as error:
-            raise ControlError(f"the embedded cloud does not answer at {self.url}: {error}") from error
+            raise ControlError(f"no embedded cloud answers at {self.url}: {error}") from error
 
     @staticmethod
     def _json(answer: Any) -> Json:
@@ -232,7 +230,5 @@ def _sentence(body: bytes, otherwise: str) -> str:
 
 def _where(entries: Sequence[Json], equal: Json) -> list[Json]:
     return [
-        entry
-        for entry in entries
-        if all(entry.get(name) == value for name, value in equal.items())
+        entry for entry in entries if all(entry.get(name) == value for name, value in equal.items())
     ]

@@ -144,5 +144,5 @@ def kill_those_in(directory: Path) -> None:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if Path(os.readlink(entry / "cwd")).is_relative_to(directory):
+            if (entry / "cwd").readlink().is_relative_to(directory):
                 os.kill(int(entry.name), signal.SIGKILL)

@@ -1,7 +1,8 @@
 """
 A stand-in for the agent: it does what hosts are tested with, and writes down what it sees.
 
-It answers to files in its state directory: ``leave`` ends it with 0, ``crash`` with 3.
+It answers to files in its state directory: ``leave`` ends it with 0, ``crash`` with 3,
+``call`` makes it ask AWS who it is.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-
-import boto3
 
 STATE = Path(os.environ["STATE_DIR"])
 METADATA = os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
@@ -53,6 +52,12 @@ def write(name: str, content: object) -> None:
     fresh.replace(STATE / name)
 
 
+def call_aws() -> None:
+    import boto3  # noqa: PLC0415  # slow, and most tests don't need it
+
+    write("identity.json", {"arn": boto3.client("sts").get_caller_identity()["Arn"]})
+
+
 def stop(_signal: int, _frame: object) -> None:
     write("stopped.json", {"at": time.time()})
     sys.exit(7)
@@ -65,9 +70,6 @@ def main() -> None:
     escaped = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
     beats = 0
     write("agent.json", {"env": dict(os.environ), "id": instance_id, "job": escaped.pid})
-    if os.environ.get("FAKE_AGENT_CALLS"):
-        caller = boto3.client("sts").get_caller_identity()["Arn"]
-        write("identity.json", {"arn": caller})
     while True:
         beats += 1
         write("beat.json", {"beats": beats, "boot": Path(os.environ["BOOT_ID_FILE"]).read_text()})
@@ -75,11 +77,14 @@ def main() -> None:
             seen = metadata(path, session)
             if seen is not None:
                 write(path.replace("/", "-") + ".json", json.loads(seen))
+        if (STATE / "call").exists():
+            (STATE / "call").unlink()
+            call_aws()
         for name, code in (("leave", 0), ("crash", 3)):
             if (STATE / name).exists():
                 (STATE / name).unlink()
                 sys.exit(code)
-        time.sleep(0.03)
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":

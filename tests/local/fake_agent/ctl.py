@@ -15,7 +15,7 @@ def main() -> None:
     (state / "ctl.json").write_text(json.dumps(facts))
     if "--hang" in sys.argv:
         time.sleep(600)
-    print("x" * 30_000 if "--chatter" in sys.argv else "done")
+    sys.stdout.write("x" * 30_000 if "--chatter" in sys.argv else "done")
     sys.exit(4 if "--fail" in sys.argv else 0)
 
 

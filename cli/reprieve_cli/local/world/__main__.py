@@ -60,8 +60,7 @@ def main(arguments: list[str]) -> int:
     try:
         asyncio.run(run(settings))
     except ministack.MinistackError as error:
-        print(error, file=sys.stderr)
-        return 1
+        sys.exit(str(error))
     if settings.leash is not None and _launcher_is_gone(settings.leash):
         shutil.rmtree(settings.run_dir, ignore_errors=True)
     return 0

@@ -53,6 +53,8 @@ class CallLog(Journal):
     @staticmethod
     def finish(entry: Item, *, status: int | None, error: str | None = None) -> None:
         """Note the answer; status None means that the caller got none."""
+        if "_began" not in entry:  # it had its effect; that the answer was lost is the fault
+            return
         entry["status"], entry["error"] = status, error
         entry["ms"] = round((time.monotonic() - entry.pop("_began")) * 1000, 1)
 

@@ -55,14 +55,21 @@ class InstanceType:
             },
         }
         if self.nvme_gb:
-            described["InstanceStorageInfo"] = {"TotalSizeInGB": self.nvme_gb, "NvmeSupport": "required"}
+            described["InstanceStorageInfo"] = {
+                "TotalSizeInGB": self.nvme_gb,
+                "NvmeSupport": "required",
+            }
         return described
 
 
 @cache
 def instance_types() -> dict[str, InstanceType]:
     """Read the table: instance type name -> its facts."""
-    text = resources.files("reprieve_cli.local").joinpath("data/ec2-gpu-instances.csv").read_text("utf-8")
+    text = (
+        resources.files("reprieve_cli.local")
+        .joinpath("data/ec2-gpu-instances.csv")
+        .read_text("utf-8")
+    )
     return {row["instance_type"]: _from_row(row) for row in csv.DictReader(text.splitlines())}
 
 

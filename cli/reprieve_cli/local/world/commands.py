@@ -164,9 +164,7 @@ class Ssm:
                 f"Instances [{strangers}] not in a valid state for account {self._account}",
             )
 
-    async def _run(
-        self, command: Command, invocation: Invocation, bound: dict[str, str]
-    ) -> None:
+    async def _run(self, command: Command, invocation: Invocation, bound: dict[str, str]) -> None:
         if not await self._delivered(command, invocation):
             self._finish(command, invocation, "TimedOut", "DeliveryTimedOut")
             return
@@ -192,15 +190,14 @@ class Ssm:
     async def _delivered(self, command: Command, invocation: Invocation) -> bool:
         deadline = time.monotonic() + command.delivery_seconds
         while time.monotonic() < deadline:
-            if self._hosts.get(invocation.instance_id).state in LIVE and self._answers(
-                invocation.instance_id
-            ):
+            alive = self._hosts.get(invocation.instance_id).state in LIVE
+            if alive and self._answers(invocation.instance_id):
                 return True
             await asyncio.sleep(_POLL_SECONDS)
         return False
 
     async def _reachable(self, instance_id: str) -> None:
-        while not self._answers(instance_id):
+        while not self._answers(instance_id):  # noqa: ASYNC110  # cuts end by the clock, too
             await asyncio.sleep(_POLL_SECONDS)
 
     def _answers(self, instance_id: str) -> bool:
@@ -208,9 +205,7 @@ class Ssm:
         cut = any(self._hosts.is_cut(instance_id, wire) for wire in (Wire.SSM, Wire.NETWORK))
         return not cut and not self._hosts.frozen(instance_id)
 
-    def _finish(
-        self, command: Command, invocation: Invocation, status: str, details: str
-    ) -> None:
+    def _finish(self, command: Command, invocation: Invocation, status: str, details: str) -> None:
         invocation.status, invocation.details = status, details
         invocation.ended_at = now()
         self._timeline.note(
@@ -237,7 +232,7 @@ class Ssm:
     # ------------------------------------------------------------------ ask
     def _get_command_invocation(self, parameters: Parameters) -> Answer:
         command = self._commands.get(parameters["CommandId"])
-        invocation = command and command.invocations.get(parameters["InstanceId"])
+        invocation = command.invocations.get(parameters["InstanceId"]) if command else None
         if command is None or invocation is None:
             raise AwsError("InvocationDoesNotExist", "")
         elapsed = (invocation.ended_at or now()) - (invocation.started_at or now())

@@ -109,9 +109,14 @@ class Document:
             if declared[name].get("interpolationType") == "ENV_VAR":
                 variables[f"SSM_{name}"] = value
             else:
-                text = re.sub(r"\{\{\s*%s\s*\}\}" % re.escape(name), lambda _: value, text)
+                text = _spliced(text, name, value)
         seconds = float(inputs.get("timeoutSeconds", _DEFAULT_STEP_SECONDS))
         return Script(text, variables, seconds, step["name"])
+
+
+def _spliced(text: str, name: str, value: str) -> str:
+    """Put *value* where the script says ``{{ name }}``: the old way, open to injection."""
+    return re.sub(rf"\{{\{{\s*{re.escape(name)}\s*\}}\}}", lambda _: value, text)
 
 
 class Documents:

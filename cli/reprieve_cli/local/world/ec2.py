@@ -12,7 +12,7 @@ from reprieve_cli.local.world.catalogue import instance_types, offered_in, zones
 from reprieve_cli.local.world.errors import AwsError
 from reprieve_cli.local.world.fleet import Fleets
 from reprieve_cli.local.world.instances import Instance, Template, like, matches, not_found
-from reprieve_cli.local.world.market import SPOT, Market
+from reprieve_cli.local.world.market import Market
 from reprieve_cli.local.world.timeline import now
 
 if TYPE_CHECKING:
@@ -179,13 +179,17 @@ class Ec2:
         types = set(parameters.get("InstanceTypes", []))
         wanted = parameters["TargetCapacity"]
         region = self._market.region
-        depths = {zone: 0 for zone in zones_of(region)}
+        depths = dict.fromkeys(zones_of(region), 0)
         for pool in self._market.spot.values():
             if pool.type in types and pool.zone in depths:
                 depths[pool.zone] += pool.depth
         if parameters.get("SingleAvailabilityZone"):
             scores = [
-                {"Region": region, "AvailabilityZoneId": zone_id(zone), "Score": _score(depth, wanted)}
+                {
+                    "Region": region,
+                    "AvailabilityZoneId": zone_id(zone),
+                    "Score": _score(depth, wanted),
+                }
                 for zone, depth in depths.items()
             ]
         else:

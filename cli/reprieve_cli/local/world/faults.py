@@ -40,7 +40,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a fault does, in this order: delay, drop before, error or reply, duplicate, drop after."""
+    """What a fault does, in order: delay, drop before, error or reply, duplicate, drop after."""
 
     error: Failure | None = None
     reply: dict[str, Any] | None = None

@@ -105,9 +105,7 @@ class Fleets:
             return await self._replay(token, known, digest)
         return await self._first(token, digest, parameters)
 
-    async def _first(
-        self, token: str, digest: str, parameters: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def _first(self, token: str, digest: str, parameters: dict[str, Any]) -> dict[str, Any]:
         answer = _Answer(digest, asyncio.get_running_loop().create_future())
         self._answers[token] = answer
         try:
@@ -156,11 +154,11 @@ class Fleets:
         return {"FleetId": fleet_id, "Errors": errors, "Instances": entries}
 
     async def _candidates(self, parameters: dict[str, Any]) -> list[Candidate]:
-        found = []
+        found: list[Candidate] = []
         for configuration in parameters.get("LaunchTemplateConfigs", []):
             template = await self._facts.template(configuration["LaunchTemplateSpecification"])
-            for override in configuration.get("Overrides") or [{}]:
-                found.append(await self._candidate(template, override))
+            overrides = configuration.get("Overrides") or [{}]
+            found += [await self._candidate(template, override) for override in overrides]
         if not found:
             raise AwsError("MissingParameter", "The request must contain LaunchTemplateConfigs")
         _refuse_two_subnets_of_a_zone(found)
@@ -287,19 +285,19 @@ def _too_dear(candidate: Candidate, pool: Pool) -> bool:
 def _dry(candidate: Candidate, market: str) -> tuple[str, str]:
     if market == SPOT:
         return "InsufficientInstanceCapacity", _NO_SPOT
-    return (
-        "InsufficientInstanceCapacity",
+    message = (
         f"We currently do not have sufficient {candidate.type} capacity in the Availability Zone "
-        f"you requested ({candidate.zone}).",
+        f"you requested ({candidate.zone})."
     )
+    return "InsufficientInstanceCapacity", message
 
 
 def _unsupported(candidate: Candidate) -> tuple[str, str]:
-    return (
-        "Unsupported",
+    message = (
         f"Your requested instance type ({candidate.type}) is not supported in your requested "
-        f"Availability Zone ({candidate.zone}).",
+        f"Availability Zone ({candidate.zone})."
     )
+    return "Unsupported", message
 
 
 def _error(candidate: Candidate, market: str, code: str, message: str) -> dict[str, Any]:
@@ -339,9 +337,7 @@ def _instance(
     return Instance(pool, candidate.subnet_id, template, fleet_id, tags)
 
 
-def _entries(
-    sold: list[tuple[Candidate, Pool]], instances: list[Instance]
-) -> list[dict[str, Any]]:
+def _entries(sold: list[tuple[Candidate, Pool]], instances: list[Instance]) -> list[dict[str, Any]]:
     """Group what was sold by override, as the answer's Instances do."""
     entries: dict[int, dict[str, Any]] = {}
     for (candidate, pool), instance in zip(sold, instances, strict=True):
@@ -372,5 +368,7 @@ def _refuse_two_subnets_of_a_zone(candidates: list[Candidate]) -> None:
 
 
 def _digest(parameters: dict[str, Any]) -> str:
-    kept = {name: value for name, value in parameters.items() if name not in {"ClientToken", "DryRun"}}
+    kept = {
+        name: value for name, value in parameters.items() if name not in {"ClientToken", "DryRun"}
+    }
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()

@@ -33,7 +33,8 @@ class Init:
             exit_code = self._run_agent()
             if exit_code == 0:
                 break
-            print(f"agent ended with {exit_code}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"agent ended with {exit_code}\n")
+            sys.stderr.flush()
             if not self._powering_off:
                 time.sleep(RESTART_SECONDS)
         kill_descendants(os.getpid())

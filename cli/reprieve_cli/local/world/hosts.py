@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from reprieve_cli.local.world import shapes
-from reprieve_cli.local.world.instances import GONE, Instance, State, not_found, state_change
+from reprieve_cli.local.world.instances import GONE, LIVE, Instance, State, not_found, state_change
 from reprieve_cli.local.world.machine import Machine, NoAgentError, Site
 from reprieve_cli.local.world.timeline import Timeline, now
 
@@ -155,7 +155,7 @@ class Hosts:
 
     async def _shut_itself_down(self, instance: Instance) -> None:
         self._note("shut itself down", instance)
-        if instance.state in {State.PENDING, State.RUNNING}:
+        if instance.state in LIVE:
             if instance.template.terminates_on_shutdown:
                 self._end(instance, reason=BY_ITSELF, given_back=True)
             else:
@@ -217,7 +217,7 @@ class Hosts:
 
     async def _reclaim(self, instance: Instance, action: str, wait: dt.timedelta) -> None:
         await asyncio.sleep(wait.total_seconds())
-        if instance.state is not State.RUNNING:
+        if instance.state not in LIVE:
             return
         self._note("reclaimed", instance, action=action)
         if action == "stop":
@@ -297,7 +297,7 @@ class Hosts:
     # ------------------------------------------------------------------ states
     def _on(self, instance_id: str) -> Instance:
         instance = self.get(instance_id)
-        if instance.state not in {State.PENDING, State.RUNNING}:
+        if instance.state not in LIVE:
             raise WrongStateError(f"{instance_id} is {instance.state}")
         return instance
 
@@ -344,5 +344,3 @@ class Hosts:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-

@@ -208,5 +208,3 @@ def _text(text: str | None) -> web.Response:
 
 def _json(document: dict[str, Any]) -> web.Response:
     return web.Response(text=json.dumps(document, indent=2))
-
-

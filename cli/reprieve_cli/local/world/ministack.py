@@ -34,9 +34,7 @@ class Ministack:
     async def stop(self) -> None:
         """End it and its function workers."""
         if self.process.returncode is None:
-            await asyncio.to_thread(
-                processes.end, self.process.pid, grace_seconds=_GRACE_SECONDS
-            )
+            await asyncio.to_thread(processes.end, self.process.pid, grace_seconds=_GRACE_SECONDS)
             await self.process.wait()
 
 

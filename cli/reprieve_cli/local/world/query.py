@@ -48,7 +48,9 @@ def _read(shape: Shape, node: Any) -> Any:
     match shape.type_name:
         case "structure":
             members = cast("StructureShape", shape).members
-            found = {name: (member, node.get(_field(name, member))) for name, member in members.items()}
+            found = {
+                name: (member, node.get(_field(name, member))) for name, member in members.items()
+            }
             return {
                 name: _read(member, value)
                 for name, (member, value) in found.items()
@@ -132,4 +134,7 @@ def _element(tag: str, content: str) -> str:
 
 def timestamp(moment: dt.datetime) -> str:
     """Write *moment* as EC2 does: UTC, milliseconds, Z."""
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return (
+        moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+        + f"{moment.microsecond // 1000:03d}Z"
+    )

@@ -193,7 +193,9 @@ class Server:
         self._calls.finish(entry, status=error.status, error=error.code)
         return web.Response(status=error.status, headers=headers, body=body)
 
-    def _reply(self, call: wire.Call, result: dict[str, Any], entry: dict[str, Any]) -> web.Response:
+    def _reply(
+        self, call: wire.Call, result: dict[str, Any], entry: dict[str, Any]
+    ) -> web.Response:
         request_id = str(uuid.uuid4())
         operation = models.operation("ec2", call.action) if call.protocol == "ec2" else None
         if operation is not None:
@@ -215,7 +217,7 @@ class Server:
 
     async def _black_hole(self, instance_id: str, wire_cut: Wire) -> None:
         """Let the caller wait, as a cut network does, until the cut is mended."""
-        while self._hosts.is_cut(instance_id, wire_cut):
+        while self._hosts.is_cut(instance_id, wire_cut):  # noqa: ASYNC110  # ends by the clock
             await asyncio.sleep(_CUT_POLL_SECONDS)
         raise ConnectionCutError
 

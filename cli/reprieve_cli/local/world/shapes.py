@@ -78,8 +78,14 @@ def state_change(instance: Instance, *, account: str) -> dict[str, Any]:
 
 
 def command_status(
-    *, command_id: str, document: str, instance_id: str, status: str, requested: dt.datetime,
-    account: str, region: str,
+    *,
+    command_id: str,
+    document: str,
+    instance_id: str,
+    status: str,
+    requested: dt.datetime,
+    account: str,
+    region: str,
 ) -> dict[str, Any]:
     """Describe how a command ended on one host (EC2 Command Invocation …)."""
     return event(

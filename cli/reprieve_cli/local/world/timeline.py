@@ -25,7 +25,7 @@ class Journal:
         self._count = 0
 
     def add(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Number and date *entry*, keep it, and return it for later completion."""
+        """Keep *entry* under a number and a date; return it for later completion."""
         self._count += 1
         numbered = {"n": self._count, "at": self._clock().isoformat(), **entry}
         self._entries.append(numbered)

@@ -50,12 +50,12 @@ class Upstream:
         with self._lock:  # making clients is not thread-safe, using them is
             if service not in self._clients:
                 ca_bundle = self.address.ca_bundle
-                self._clients[service] = self._session.client(
-                    service,  # type: ignore[call-overload]  # boto3-stubs wants a literal
+                make: Any = self._session.client  # its stubs want the name as a literal
+                self._clients[service] = make(
+                    service,
                     endpoint_url=self.address.url,
                     verify=str(ca_bundle) if ca_bundle else None,
                     config=Config(
-                        user_agent_appid="reprieve-world",
                         retries={"total_max_attempts": 2},
                         max_pool_connections=20,
                         read_timeout=60,

@@ -241,4 +241,3 @@ def _cbor_error(code: str, message: str) -> bytes:
         return b"\x79" + len(raw).to_bytes(2, "big") + raw
 
     return b"\xa2" + text("__type") + text(code) + text("message") + text(message)
-
