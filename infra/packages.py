@@ -25,6 +25,7 @@ HOST_LOCK = ROOT / "requirements" / "host.txt"
 OUR_SOURCES = ("layers/core/python/reprieve", "agent", "cli/reprieve_cli")
 AGENT_UNITS = ROOT / "agent" / "systemd"
 HOST_FILES = ROOT / "infra" / "host"
+KEPT_BUILDS = 4
 UNIT_SUFFIXES = {".service", ".mount", ".timer", ".socket"}
 
 
@@ -137,7 +138,15 @@ def _cached(name: str, digest: str, build: Callable[[Path], None]) -> Built:
             except OSError:
                 if not final.is_dir():  # otherwise a second synth was faster
                     raise
+        _forget_old(name)
     return Built(final, digest)
+
+
+def _forget_old(name: str) -> None:
+    """Keep the newest few: sources change often, and a running synth may still read the last."""
+    builds = sorted(BUILD.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime)
+    for path in builds[:-KEPT_BUILDS]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _digest(files: Iterable[Path], *words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import (
     Aws,
@@ -84,7 +85,7 @@ _INSTANT = r"^(\d{4}-\d{2}-\d{2}T[0-9:.]{5,15}(Z|[+-]\d{2}:?\d{2}))?$"
 
 # The service checks the patterns and the agent passes the values as environment variables, so
 # none of them is ever part of the script's text.
-PREEMPT_DOCUMENT = {
+PREEMPT_DOCUMENT: dict[str, Any] = {
     "schemaVersion": "2.2",
     "description": "Ask the Reprieve agent to checkpoint its job; asking twice changes nothing.",
     "parameters": {
@@ -213,10 +214,23 @@ class Fleet(Construct):
             },
         )
         if network.private:
-            for name, service in INTERFACE_ENDPOINTS.items():
-                vpc.add_interface_endpoint(name, service=service)
+            self._interface_endpoints(vpc)
         subnets = vpc.isolated_subnets if network.private else vpc.public_subnets
         return vpc, {subnet.availability_zone: subnet.subnet_id for subnet in subnets}
+
+    def _interface_endpoints(self, vpc: ec2.Vpc) -> None:
+        group = ec2.SecurityGroup(
+            self,
+            "Endpoints",
+            vpc=vpc,
+            description="Reprieve: hosts reach AWS services without an address of their own",
+            allow_all_outbound=False,
+        )
+        group.add_ingress_rule(
+            ec2.Peer.ipv4(self._config.network.cidr), ec2.Port.tcp(443), "HTTPS from hosts"
+        )
+        for name, service in INTERFACE_ENDPOINTS.items():
+            vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
 
     def _host_role(self) -> iam.Role:
         """
