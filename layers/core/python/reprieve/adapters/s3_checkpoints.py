@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import boto3
 from boto3.exceptions import Boto3Error
-from boto3.s3.transfer import TransferConfig
+from boto3.s3.transfer import TransferConfig, create_transfer_manager
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -26,10 +27,12 @@ from reprieve.domain.errors import MalformedError, UnknownOutcomeError
 from reprieve.ports.checkpoints import AbortedError, BadObjectError, never
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_s3 import S3Client
 
 PART_BYTES = 64 * 1024 * 1024
 READ_BYTES = 1024 * 1024
+STOP_POLL_SECONDS = 0.05
 THREADS = 16
 MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -40,7 +43,7 @@ GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 TAKEN = frozenset({"PreconditionFailed", "412"})
 
 
-def s3_client(session: boto3.Session | None = None) -> S3Client:
+def s3_client(session: boto3.Session, *, endpoint_url: str | None = None) -> S3Client:
     """
     Return a client that sends file bytes as they are.
 
@@ -58,7 +61,7 @@ def s3_client(session: boto3.Session | None = None) -> S3Client:
         max_pool_connections=2 * THREADS,
         s3={"payload_signing_enabled": False},
     )
-    return (session or boto3).client("s3", config=config)
+    return session.client("s3", config=config, endpoint_url=endpoint_url)
 
 
 class S3Checkpoints:
@@ -67,9 +70,10 @@ class S3Checkpoints:
     def __init__(self, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._transfer = TransferConfig(
+        parts = TransferConfig(
             multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=THREADS
         )
+        self._transfers: Any = create_transfer_manager(client, parts)
 
     def manifests(self, job: str, attempt: int) -> Sequence[str]:
         """Return the keys of one attempt's manifests, newest step first."""
@@ -99,15 +103,19 @@ class S3Checkpoints:
 
     def put_file(self, key: str, source: Path, *, stopped: Callable[[], bool] = never) -> None:
         """Store the bytes of *source* under *key*, a new name; abort cleanly when *stopped*."""
-
-        def heartbeat(_sent: int) -> None:
-            if stopped():
-                raise AbortedError(f"the upload of {key} was called off")
-
+        if stopped():
+            raise AbortedError(f"the upload of {key} was called off")
+        done = _Done()
         with _translated(key):
-            self._client.upload_file(
-                str(source), self._bucket, key, Config=self._transfer, Callback=heartbeat
-            )
+            transfer = self._transfers.upload(str(source), self._bucket, key, subscribers=[done])
+            while not done.event.wait(STOP_POLL_SECONDS):
+                if stopped():
+                    transfer.cancel()
+                    break
+            try:
+                transfer.result()
+            except CancelledError as error:
+                raise AbortedError(f"the upload of {key} was called off") from error
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Store the manifest if its key is new, and return the one that now stands there."""
@@ -180,6 +188,16 @@ class S3Checkpoints:
             raise UnknownOutcomeError(f"{key} broke off after {received} of {stored} bytes")
         if digest.hexdigest() != sha256:
             raise BadObjectError(f"{key} has another SHA-256 than its manifest says")
+
+
+class _Done:
+    """Wakes whoever waits for a transfer, so that its end isn't polled for."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def on_done(self, **_: object) -> None:
+        self.event.set()
 
 
 @contextmanager
