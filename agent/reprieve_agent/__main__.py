@@ -17,9 +17,9 @@ from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
 from reprieve.domain.lease import Holder
 from reprieve_agent import events as on
 from reprieve_agent.config import Config, ConfigError, SupervisorKind
-from reprieve_agent.ctl import CtlServer
 from reprieve_agent.executor import Executor, Host, Outside
 from reprieve_agent.leases import LeaseDesk
+from reprieve_agent.listener import Listener
 from reprieve_agent.log import configure
 from reprieve_agent.machine import Machine
 from reprieve_agent.metadata import (
@@ -100,7 +100,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
     executor = Executor(config, host, outside, inbox.put)
     machine = Machine(instance_id, Periods.of(config.clock))
     agent = Agent(config, host.boot_id, machine, inbox, executor)
-    ctl = CtlServer(config.run_dir / "agent.sock", instance_id, agent, inbox)
+    ctl = Listener(config.run_dir / "agent.sock", instance_id, agent, inbox)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda _signum, _frame: inbox.put(on.StopAsked()))
     agent.run(Parts(beating=(desk, watcher), others=(work, ctl), reports=reports))

@@ -21,9 +21,9 @@ from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind, Ticket
 from reprieve_agent import events as on
 from reprieve_agent.config import Config, SupervisorKind
-from reprieve_agent.ctl import CtlServer
 from reprieve_agent.executor import Executor, Host, Outside
 from reprieve_agent.leases import LeaseDesk
+from reprieve_agent.listener import Listener
 from reprieve_agent.machine import Machine
 from reprieve_agent.metadata import Identity, MetadataClient, MetadataWatcher
 from reprieve_agent.periods import Periods
@@ -194,7 +194,7 @@ class HostUnderTest:
         )
         machine = Machine(self.instance_id, Periods.of(self.clock))
         self.agent = Agent(config, self.boot_id, machine, self.inbox, self.executor)
-        ctl = CtlServer(config.run_dir / "agent.sock", self.instance_id, self.agent, self.inbox)
+        ctl = Listener(config.run_dir / "agent.sock", self.instance_id, self.agent, self.inbox)
         parts = Parts(beating=(self.desk, watcher), others=(work, ctl), reports=reports)
 
         def run() -> None:
