@@ -1,0 +1,181 @@
+"""Where the stories are played, one after the other: what each leaves behind is swept away."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from reprieve.usecases.submit import Cancel
+from reprieve_cli.drill import report
+from reprieve_cli.drill.document import load
+from reprieve_cli.drill.engine import Drill, Outcome, Patience
+from reprieve_cli.drill.reference import References
+from reprieve_cli.drill.scenario import Scenario
+from reprieve_cli.drill.stage import ALIVE, Stage
+from reprieve_cli.local.cloud import Cloud
+
+SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
+QUIET_SECONDS = 0.5
+LAST_LINES = 15
+
+
+@dataclass
+class Theatre:
+    cloud: Cloud
+    stage: Stage
+    everything: dict[str, Any]
+    """The market in which all is for sale."""
+    references: References = field(default_factory=References)
+
+    def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
+        assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
+        drill = Drill(
+            scenario, self.stage, patience=patience or Patience(), references=self.references
+        )
+        return drill.run()
+
+    def explain(self, outcome: Outcome) -> str:
+        """Return the report, with what hosts and functions said of trouble."""
+        return "\n".join([*report.lines(outcome), *self._agents(), *self._functions()])
+
+    def clear(self) -> None:
+        """End all jobs and hosts, wait until nothing moves, and forget everything."""
+        world = self.stage.world
+        world.clear_faults()
+        self._cancel_all()
+        for host in world.hosts():
+            if host.state in ALIVE:
+                world.kill(host.instance_id)
+        self._until_quiet()
+        self._wipe()
+        world.put_pools(self.everything)
+
+    def _cancel_all(self) -> None:
+        cloud = self.stage.cloud
+        for pool in cloud.stack.pools:
+            for job_id, _ in cloud.jobs.live(pool).jobs:
+                Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
+
+    def _until_quiet(self) -> None:
+        """Wait until every queue has been empty for a while."""
+        eventually(self._still, "the queues run dry")
+
+    def _still(self) -> bool:
+        end = time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < end:
+            if any(self._depths()):
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _depths(self) -> Iterator[int]:
+        """Dead letters too: a story that leaves some has failed already."""
+        for url in self._queues():
+            attributes = self.stage.sqs.get_queue_attributes(
+                QueueUrl=url,
+                AttributeNames=[
+                    "ApproximateNumberOfMessages",
+                    "ApproximateNumberOfMessagesNotVisible",
+                ],
+            )["Attributes"]
+            yield sum(int(value) for value in attributes.values())
+
+    def _queues(self) -> list[str]:
+        stack = self.stage.cloud.stack
+        work = [pool.work_queue_url for pool in stack.pools.values()]
+        return [
+            stack.outputs["IntakeQueueUrl"],
+            stack.outputs["ReportsQueueUrl"],
+            stack.orders_url,
+            *work,
+        ]
+
+    def _wipe(self) -> None:
+        table, client = self.stage.cloud.stack.table, self.client("dynamodb")
+        for page in client.get_paginator("scan").paginate(TableName=table):
+            for item in page["Items"]:
+                key = {name: item[name] for name in ("pk", "sk")}
+                client.delete_item(TableName=table, Key=key)
+
+    @contextmanager
+    def without_sweep(self) -> Iterator[None]:
+        """Stop the schedule of ``reconcile``."""
+        function = self.stage.cloud.stack.outputs["ReconcileFunction"]
+        self.stage.world.sweep(function, seconds=0)
+        try:
+            yield
+        finally:
+            self.stage.world.sweep(function, seconds=self.stage.notice_seconds / 2)
+
+    @contextmanager
+    def without_deliveries_to(self, *functions: str) -> Iterator[None]:
+        """Take the queues away from *functions*, named as the stack's outputs name them."""
+        outputs = self.stage.cloud.stack.outputs
+        client = self.client("lambda")
+        mappings = [
+            mapping["UUID"]
+            for function in functions
+            for mapping in client.list_event_source_mappings(FunctionName=outputs[function])[
+                "EventSourceMappings"
+            ]
+        ]
+        assert len(mappings) == len(functions)
+        for mapping in mappings:
+            client.update_event_source_mapping(UUID=mapping, Enabled=False)
+        try:
+            yield
+        finally:
+            for mapping in mappings:
+                client.update_event_source_mapping(UUID=mapping, Enabled=True)
+
+    @contextmanager
+    def without_settling(self) -> Iterator[None]:
+        """Leave nobody who looks at a lease: no notice, no report and no sweep is handled."""
+        functions = "HandleNoticeFunction", "RecordReportFunction"
+        with self.without_sweep(), self.without_deliveries_to(*functions):
+            yield
+
+    def client(self, service: str) -> Any:
+        env = self.cloud.env
+        make: Any = boto3.Session().client  # its stub knows services by literal names only
+        return make(
+            service,
+            endpoint_url=env["AWS_ENDPOINT_URL"],
+            region_name=env["AWS_REGION"],
+            aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def _agents(self) -> Iterator[str]:
+        for log in sorted((self.cloud.run_dir / "hosts").glob("*/agent.log")):
+            yield f"--- {log.parent.name}"
+            with log.open(errors="replace") as lines:
+                yield from (line.rstrip()[:400] for line in deque(lines, LAST_LINES))
+
+    def _functions(self) -> Iterator[str]:
+        logs = self.stage.logs
+        for group in logs.describe_log_groups()["logGroups"]:
+            events = logs.filter_log_events(logGroupName=group["logGroupName"])["events"]
+            said = [event["message"].strip()[:600] for event in events]
+            wrong = [line for line in said if "ERROR" in line or "Traceback" in line]
+            if wrong:
+                yield f"--- {group['logGroupName']}"
+                yield from wrong[-LAST_LINES:]
+
+
+def story(name: str) -> Scenario:
+    return load(SCENARIOS / f"{name}.yaml")
+
+
+def eventually(condition: Callable[[], object], what: str, *, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
+        time.sleep(0.1)
