@@ -141,10 +141,6 @@ def merge_attempt(attempt: Attempt) -> Update:
     return Update(key=keys.attempt(attempt.job, attempt.n), assign=values(**known))
 
 
-def drop_hold(instance_id: str, key: LeaseKey, *, condition: str = "") -> Update:
+def drop_hold(instance_id: str, key: LeaseKey) -> Update:
     """Return the write that takes *key* out of a host's HOLDS."""
-    return Update(
-        key=keys.holds(instance_id),
-        delete=values(leases=frozenset({key})),
-        condition=condition,
-    )
+    return Update(key=keys.holds(instance_id), delete=values(leases=frozenset({key})))

@@ -25,7 +25,7 @@ from reprieve.domain.lease import (
 )
 from reprieve.ports.leases import Claim, Progress
 
-ADOPTED = "attribute_exists(#beat)"
+ADOPTED = "attribute_exists(#beat)"  # a row without it is what a stranger's drop left
 HELD_BY_ME = "#state = :held AND #holder = :me"
 HELD_BY_THIS_INSTANCE = "#state = :held AND begins_with(#holder, :me)"
 
@@ -127,10 +127,7 @@ class DynamoHostLeases:
         return from_item(Holds, item)
 
     def drop_hold(self, instance_id: str, key: LeaseKey) -> None:
-        try:
-            self._table.update(drop_hold(instance_id, key, condition=ADOPTED))
-        except RefusedError:  # nothing is held by a host that isn't ours
-            return
+        self._table.update(drop_hold(instance_id, key))
 
     def _write(
         self,
