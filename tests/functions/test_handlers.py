@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -213,9 +212,9 @@ def test_a_notice_seen_by_the_host_alone_drains_and_orders(
         host,
         ReportKind.NOTICED,
         story,
-        kind="interruption",
+        notice="interruption",
         channel="metadata",
-        reclaimed_at=(story.time + timedelta(seconds=118)).isoformat(),
+        seconds_left=118.0,
     )
     event = records(seen, sender=f"AROAEXAMPLE:{host.instance_id}")
     assert failed(record_report.lambda_handler(event, context)) == []

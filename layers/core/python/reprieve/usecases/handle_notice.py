@@ -115,9 +115,10 @@ class HandleNotice:
             host.instance_id, HostState.READY, reason="rebalance recommendation", notice=notice
         )
         self._chill(notice, host)
-        jobs = tuple(job.id for job, _ in self._held(host))
-        for job_id in jobs:
-            self._note(job_id, notice, "rebalance recommendation: extra checkpoint")
+        held = self._held(host)
+        for job, lease in held:
+            self.jobs.add_events(job.id, [notice_event(notice, lease.key.attempt)])
+        jobs = tuple(job.id for job, _ in held)
         return Handled(notice, Handling.ADVICE, first, jobs, unreachable.get(host.instance_id, ""))
 
     def _drain(self, notice: Notice, host: Host, unreachable: dict[str, str]) -> Handled:
@@ -129,7 +130,7 @@ class HandleNotice:
         self._chill(notice, host)
         jobs: list[str] = []
         for job, lease in self._held(host):
-            self._note(job.id, notice, f"{notice.kind} notice, seen by {notice.channel}")
+            self.jobs.add_events(job.id, [notice_event(notice, lease.key.attempt)])
             place_order(
                 self.orders,
                 self.mail,
@@ -173,23 +174,20 @@ class HandleNotice:
         until = max(self.now() + self.clock.cold, notice.reclaimed_at or notice.noticed_at)
         self.memory.chill(host.pool, host.capacity, until=until, why=f"{notice.kind} notice")
 
-    def _note(self, job_id: str, notice: Notice, text: str) -> None:
-        event = Event(
-            notice.noticed_at,
-            "notice",
-            text,
-            data={
-                "kind": notice.kind,
-                "channel": notice.channel,
-                "host": notice.instance_id,
-                "lag_seconds": round((self.now() - notice.noticed_at).total_seconds(), 1),
-            },
-        )
-        self.jobs.add_events(job_id, [event])
-
     def _stale(self, notice: Notice) -> bool:
         """Whether the announced time has passed; for advice, whether it is simply old."""
         due = notice.reclaimed_at or notice.noticed_at + self.clock.notice
         if notice.kind in {NoticeKind.REBALANCE, NoticeKind.STATE_CHANGE}:
             due = notice.noticed_at + self.max_age
         return self.now() > due
+
+
+def notice_event(notice: Notice, attempt: int) -> Event:
+    """Return the timeline's line about *notice*; whoever stores it, it is stored once."""
+    return Event(
+        notice.noticed_at,
+        "notice",
+        f"{notice.kind} notice for {notice.instance_id}, seen by {notice.channel}",
+        attempt,
+        {"kind": notice.kind, "channel": notice.channel, "host": notice.instance_id},
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
 from enum import StrEnum
 
 from reprieve.domain.errors import MalformedError
@@ -15,7 +15,7 @@ from reprieve.domain.settlement import Decision
 from reprieve.ports.hosts import HostStore
 from reprieve.ports.jobs import JobStore
 from reprieve.protocol import Report, ReportKind, Scalar
-from reprieve.usecases.handle_notice import Handled, HandleNotice
+from reprieve.usecases.handle_notice import Handled, HandleNotice, notice_event
 from reprieve.usecases.settle import Settle
 
 # Said often and worth no line of the timeline.
@@ -61,10 +61,7 @@ class RecordReport:
         if host is None:
             return Recorded(report, Refusal.STRANGER)
         if report.kind is ReportKind.NOTICED:
-            (handled,) = self.handle_notice([_notice(report)])
-            if handled.failure:
-                raise handled.failure
-            return Recorded(report, handled=handled)
+            return self._noticed(report)
         if report.kind is ReportKind.LEAVING:
             self.hosts.advance(
                 report.instance_id, HostState.RETIRING, reason="the agent said it is leaving"
@@ -77,6 +74,17 @@ class RecordReport:
             self.jobs.add_events(report.key.job, [_event(report, report.key)])
         return Recorded(report, decision=self.settle(report.key.job))
 
+    def _noticed(self, report: Report) -> Recorded:
+        """The report may come after the attempt is over; the timeline shows it all the same."""
+        notice = _notice(report)
+        (handled,) = self.handle_notice([notice])
+        if handled.failure:
+            raise handled.failure
+        key = report.key
+        if key and key.job not in handled.jobs and self._holds(key, report.instance_id):
+            self.jobs.add_events(key.job, [notice_event(notice, key.attempt)])
+        return Recorded(report, handled=handled)
+
     def _holds(self, key: LeaseKey, instance_id: str) -> bool:
         """Compare with the lease, not with the job's row: reports overtake each other."""
         lease = self.jobs.lease(key)
@@ -88,16 +96,17 @@ class RecordReport:
 
 
 def _notice(report: Report) -> Notice:
+    """Read what the host saw; it tells the time left, since its clock may be off."""
     try:
-        reclaimed = report.data.get("reclaimed_at")
+        left = report.data.get("seconds_left")
         return Notice(
-            kind=NoticeKind(str(report.data["kind"])),
+            kind=NoticeKind(str(report.data["notice"])),
             instance_id=report.instance_id,
             noticed_at=report.at,
             channel=Channel(str(report.data.get("channel", Channel.METADATA))),
-            reclaimed_at=datetime.fromisoformat(str(reclaimed)) if reclaimed else None,
+            reclaimed_at=report.at + timedelta(seconds=float(left)) if left is not None else None,
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, OverflowError) as error:
         message = f"report noticed: {error}"
         raise MalformedError(message) from error
 
