@@ -37,6 +37,9 @@ _FIRST_ERROR = 400
 _CUT_POLL_SECONDS = 0.1
 
 
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
 class ConnectionCutError(Exception):
     """The caller gets no answer."""
 
@@ -64,6 +67,9 @@ class Server:
         self._control = control
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+            # The SDK waits a second for this before it sends a body to S3 all the same.
+            request.transport.write(_CONTINUE)
         try:
             if request.path.startswith(CONTROL):
                 return await self._control(request)
