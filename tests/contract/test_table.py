@@ -140,6 +140,18 @@ def test_a_transaction_that_never_gets_an_answer_is_unknown(
     assert len(endpoint.asked) == TRIES
 
 
+def test_a_table_that_is_slow_to_fail_is_asked_only_once(endpoint: Endpoint) -> None:
+    dynamodb = client("dynamodb", endpoint)
+    times = iter([0.0, 6.0])
+    endpoint.says(DROP, json_reply())
+
+    with pytest.raises(UnknownOutcomeError):
+        Table(dynamodb, "Jobs", monotonic=lambda: next(times)).transact(put())
+
+    assert len(endpoint.asked) == 1
+    dynamodb.close()
+
+
 def test_the_first_action_that_did_not_hold_is_the_answer(table: Table, endpoint: Endpoint) -> None:
     endpoint.says(cancelled(None, REFUSED, CONFLICT, item=ROW))
 

@@ -35,6 +35,7 @@ READ_BATCH = 100  # BatchGetItem's limit
 WRITE_BATCH = 25  # BatchWriteItem's limit
 TRIES = 4  # of a transaction in conflict, or of a batch that is throttled
 FIRST_PAUSE_SECONDS = 0.05
+PATIENCE_SECONDS = 5.0  # after that, who waits for an answer may need the time for something else
 REFUSED = "ConditionalCheckFailed"
 
 NAME = re.compile(r"#(\w+)")
@@ -127,10 +128,12 @@ class Table:
         name: str,
         *,
         sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._name = name
         self._sleep = sleep
+        self._monotonic = monotonic
 
     def get(self, key: Key) -> Item | None:
         """Read one row, strongly."""
@@ -220,6 +223,7 @@ class Table:
             {action.verb: {"TableName": self._name} | _with_old_item(action)} for action in actions
         ]
         what = f"transaction on {_text(actions[0].key)}"
+        until = self._monotonic() + PATIENCE_SECONDS
         for attempt in range(TRIES):
             try:
                 with no_answer_is_unknown(what):
@@ -228,7 +232,7 @@ class Table:
                     )
                 return
             except UnknownOutcomeError:
-                if attempt == TRIES - 1:
+                if attempt == TRIES - 1 or self._monotonic() >= until:
                     raise
             except ClientError as error:
                 _judge(error)
