@@ -49,7 +49,7 @@ systemctl start reprieve-agent
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], *, seconds: float = 10.0) -> T:
+def eventually(look: Callable[[], T | None], *, seconds: float = 10.0) -> T:
     """Poll *look* until it returns something true, and return that."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -1,0 +1,26 @@
+"""boto3 clients for a cloud, made from its SDK environment and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from reprieve_cli.local.cloud import Cloud
+
+
+def client(cloud: Cloud, service: str) -> Any:
+    """Return a client of *service* with root's rights; making one takes some 10 ms."""
+    env = cloud.env
+    make: Any = boto3.client  # its stubs want the name as a literal
+    return make(
+        service,
+        endpoint_url=env["AWS_ENDPOINT_URL"],
+        region_name=env["AWS_REGION"],
+        aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"],
+        verify=env.get("AWS_CA_BUNDLE"),
+        config=Config(user_agent_extra="app/reprieve-local"),
+    )
