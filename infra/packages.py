@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
+RECIPE = Path(__file__).resolve()
 LAYER_LOCK = ROOT / "requirements" / "layer.txt"
 HOST_LOCK = ROOT / "requirements" / "host.txt"
 OUR_SOURCES = ("layers/core/python/reprieve", "agent", "cli/reprieve_cli")
@@ -74,7 +75,7 @@ def runtime_layer(target: Target = LAMBDA) -> Built:
     interpreter of the target's version is at hand (its byte code serves every CPU).
     """
     compiler = _interpreter(target.python)
-    digest = _digest([LAYER_LOCK], repr(target), "compiled" if compiler else "plain")
+    digest = _digest([RECIPE, LAYER_LOCK], repr(target), "compiled" if compiler else "plain")
 
     def build(folder: Path) -> None:
         site = folder / "python"
@@ -98,7 +99,7 @@ def host_bundle() -> Built:
     package index, no pip and no compiler.
     """
     sources = [path for name in OUR_SOURCES for path in _files(ROOT / name)] + _files(HOST_FILES)
-    digest = _digest([HOST_LOCK, ROOT / "pyproject.toml", *sources], repr(HOST))
+    digest = _digest([RECIPE, HOST_LOCK, ROOT / "pyproject.toml", *sources], repr(HOST))
 
     def build(folder: Path) -> None:
         site = folder / "site"

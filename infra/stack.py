@@ -55,7 +55,7 @@ class ReprieveStack(Stack):
             state=self.state,
             functions=self.interruption.functions,
         )
-        self.people = People(self, "People", stack_name=name, state=self.state, fleet=self.fleet)
+        self.people = People(self, "People", stack_name=name, state=self.state)
         self._outputs(config)
         Tags.of(self).add(STACK_TAG, name)
         for key, value in config.tags.items():

@@ -11,16 +11,12 @@ from aws_cdk import (
     Aws,
     CfnTag,
     Fn,
-    RemovalPolicy,
 )
 from aws_cdk import (
     aws_ec2 as ec2,
 )
 from aws_cdk import (
     aws_iam as iam,
-)
-from aws_cdk import (
-    aws_logs as logs,
 )
 from aws_cdk import (
     aws_s3_assets as assets,
@@ -39,7 +35,6 @@ from infra.constructs.grants import (
     leading_keys,
     statement,
 )
-from infra.constructs.python_function import RETENTION
 from infra.constructs.state import State
 from infra.packages import host_bundle
 from reprieve.domain.clock import NoticeClock
@@ -68,8 +63,6 @@ INTERFACE_ENDPOINTS = {
     "Ssm": ec2.InterfaceVpcEndpointAwsService.SSM,
     "SsmMessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "Sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
-    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
-    "Sts": ec2.InterfaceVpcEndpointAwsService.STS,
 }
 
 _SCRIPT = """\
@@ -151,12 +144,6 @@ class Fleet(Construct):
             vpc=self.vpc,
             description="Reprieve hosts: out to AWS and to what jobs need, nothing in",
         )
-        self.job_log = logs.LogGroup(
-            self,
-            "JobLog",
-            retention=RETENTION[config.log_days],
-            removal_policy=RemovalPolicy.RETAIN,
-        )
         self.bundle = assets.Asset(self, "HostBundle", path=str(host_bundle().folder))
         self.document_name = f"{stack_name}-preempt"
         ssm.CfnDocument(
@@ -229,7 +216,10 @@ class Fleet(Construct):
         group.add_ingress_rule(
             ec2.Peer.ipv4(self._config.network.cidr), ec2.Port.tcp(443), "HTTPS from hosts"
         )
-        for name, service in INTERFACE_ENDPOINTS.items():
+        needed = dict(INTERFACE_ENDPOINTS)
+        if self._config.job_role_arn:
+            needed["Sts"] = ec2.InterfaceVpcEndpointAwsService.STS
+        for name, service in needed.items():
             vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
 
     def _host_role(self) -> iam.Role:
@@ -281,11 +271,6 @@ class Fleet(Construct):
                 [queue.queue_arn for queue in self._state.work.values()],
             ),
             statement("Report", ["sqs:SendMessage"], [self._state.reports.queue_arn]),
-            statement(
-                "WriteJobLogs",
-                ["logs:CreateLogStream", "logs:PutLogEvents"],
-                [self.job_log.log_group_arn],
-            ),
             statement("TakeCommands", [*SSM_CHANNEL_ACTIONS, *SSM_INSTANCE_ACTIONS], ["*"]),
         ]
         if self._config.job_role_arn:
@@ -394,6 +379,6 @@ class Fleet(Construct):
                 "SUPERVISOR": "systemd",
                 "JOB_PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "AWS_SDK_UA_APP_ID": "reprieve-agent",
-                "LOG_GROUP": self.job_log.log_group_name,
+                **({"JOB_ROLE_ARN": role} if (role := self._config.job_role_arn) else {}),
             },
         )

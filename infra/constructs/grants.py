@@ -49,8 +49,14 @@ def tagged_ours(stack_name: str, *, key: str) -> Conditions:
 
 
 def below(prefix: str, *more: str) -> Conditions:
-    """Return the condition that a listing stays below these prefixes."""
-    return {"StringLike": {"s3:prefix": [prefix, *more]}}
+    """
+    Return the condition that a listing stays below these prefixes.
+
+    IfExists, because S3 asks for the right to list also when an object that is read isn't
+    there, without a prefix then. Refused, it would answer "access denied" instead of "no such
+    key", and nobody could tell a lost file from a passing trouble.
+    """
+    return {"StringLikeIfExists": {"s3:prefix": [prefix, *more]}}
 
 
 def ec2_arn(resource: str) -> str:

@@ -6,7 +6,6 @@ from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.constructs.fleet import Fleet
 from infra.constructs.grants import below, leading_keys, statement
 from infra.constructs.state import LIVE_INDEX, State
 
@@ -15,7 +14,7 @@ class People(Construct):
     """The managed policy ``<stack>-submit``."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, stack_name: str, state: State, fleet: Fleet
+        self, scope: Construct, construct_id: str, *, stack_name: str, state: State
     ) -> None:
         super().__init__(scope, construct_id)
         table, bucket = state.table, state.bucket
@@ -78,10 +77,5 @@ class People(Construct):
                     below("jobs/*", "code/*"),
                 ),
                 statement("OrdersAndTickets", ["sqs:SendMessage"], [state.orders.queue_arn, *work]),
-                statement(
-                    "ReadJobLogs",
-                    ["logs:GetLogEvents", "logs:FilterLogEvents"],
-                    [fleet.job_log.log_group_arn],
-                ),
             ],
         )

@@ -19,11 +19,9 @@ install_agent() { # python
   cp -R "$BUNDLE/site/." "$site/"
   # The agent's unit cannot write there, so byte code is made now or at every start.
   "$PREFIX/bin/python" -m compileall -q "$site"
-  cat >"$PREFIX/bin/reprieve-ctl" <<CTL
-#!/bin/sh
-exec "$PREFIX/bin/python" -I -m reprieve_agent.ctl "\$@"
-CTL
-  chmod 755 "$PREFIX/bin/reprieve-ctl"
+  # Commands look for it here; unzipping has lost its mode.
+  chmod 755 "$site/reprieve_agent/bin/reprieve-ctl"
+  ln -sf "$site/reprieve_agent/bin/reprieve-ctl" "$PREFIX/bin/reprieve-ctl"
 }
 
 add_job_user() {

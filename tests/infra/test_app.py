@@ -82,7 +82,7 @@ def test_a_private_network_is_closed_and_passes_the_rules_of_thumb(tmp_path: Pat
     endpoints = template.of("AWS::EC2::VPCEndpoint").values()
     interfaces = [one for one in endpoints if one["VpcEndpointType"] == "Interface"]
     services = {template.text(one["ServiceName"]).rsplit(".", 1)[1] for one in interfaces}
-    assert services == {"ssm", "ssmmessages", "sqs", "logs", "sts"}
+    assert services == {"ssm", "ssmmessages", "sqs"}
     (launch,) = template.of("AWS::EC2::LaunchTemplate").values()
     (interface,) = launch["LaunchTemplateData"]["NetworkInterfaces"]
     assert interface["AssociatePublicIpAddress"] is False

@@ -33,7 +33,6 @@ ENVIRONMENT = [
     "SUPERVISOR",
     "JOB_PATH",
     "AWS_SDK_UA_APP_ID",
-    "LOG_GROUP",
 ]
 
 
