@@ -13,6 +13,9 @@ from infra.config import (
     ENVIRONMENT_LIMIT,
     Config,
     ConfigError,
+    ImageConfig,
+    NetworkConfig,
+    PoolConfig,
     compact,
     load,
     pascal,
@@ -136,3 +139,13 @@ def test_what_is_accepted_fits_into_a_functions_environment_with_room() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("gpu", "Gpu"), ("a100-x8", "A100X8"), ("b-", "B")])
 def test_a_pools_name_becomes_part_of_a_logical_id(name: str, expected: str) -> None:
     assert pascal(name) == expected
+
+
+def test_the_manual_names_every_key() -> None:
+    manual = (HERE.parents[1] / "docs" / "operations.md").read_text()
+    start = manual.index("## Configuration")
+    table = manual[start : manual.index("##", start + 2)]
+
+    models = (Config, PoolConfig, NetworkConfig, ImageConfig)
+    keys = {key for model in models for key in model.model_fields}
+    assert {key for key in keys if f"{key}" not in table} == set()

@@ -12,7 +12,11 @@ from reprieve.metrics import NAMESPACE, Metric
 from tests.infra.synthesised import ROOT, Template
 
 MANUAL = ROOT / "docs" / "operations.md"
-WATCHED_BY_HAND = {"deploying-again-and-removing", "what-it-costs-when-nothing-runs"}
+WATCHED_BY_HAND = {
+    "configuration",
+    "deploying-again-and-removing",
+    "what-it-costs-when-nothing-runs",
+}
 
 
 def _alarms(template: Template) -> dict[str, Any]:
