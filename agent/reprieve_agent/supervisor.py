@@ -212,13 +212,17 @@ class SystemdSupervisor(ChildSupervisor):
         return gone
 
     def _start_keeper(self, start: JobStart) -> None:
-        done = subprocess.run(
-            [*self._unit_command(start), "--", *self._command(start)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=START_PATIENCE_SECONDS,
-        )
+        command = [*self._unit_command(start), "--", *self._command(start)]
+        try:
+            done = subprocess.run(
+                command,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=START_PATIENCE_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LaunchError("systemd-run doesn't answer") from error
         if done.returncode:
             raise LaunchError(f"systemd-run: {done.stderr.strip()[-LONGEST_DETAIL:]}")
 

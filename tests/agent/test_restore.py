@@ -1,0 +1,246 @@
+"""Which checkpoint an attempt starts from, with every kind of damage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reprieve.domain.checkpoint import FileEntry, Manifest, data_key, manifest_key
+from reprieve.domain.errors import UnknownOutcomeError
+from reprieve.domain.lease import Lease
+from reprieve.ports.checkpoints import AbortedError
+from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
+from tests.agent.fakes import MemoryCheckpoints
+from tests.builders import NOON, a_key, a_lease
+
+JOB = "job-1"
+
+
+@dataclass
+class Bucket:
+    """A bucket with checkpoints in it, and what was passed over."""
+
+    folder: Path
+    store: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    passed_over: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, attempt: int, step: int, parent: str | None = None) -> str:
+        """Put a checkpoint of two files there; return its manifest's key."""
+        files = []
+        for path in ("model.bin", "deep/optimizer.bin"):
+            body = f"{attempt} {step} {path}".encode() * 50
+            key = data_key(JOB, attempt, f"save-{step}", path)
+            self.store.objects[key] = body
+            files.append(FileEntry(path, key, len(body), hashlib.sha256(body).hexdigest()))
+        manifest = Manifest(JOB, attempt, f"t{attempt}", step, parent, tuple(files), NOON)
+        return self.store.commit(manifest).key
+
+    def file_of(self, manifest: str) -> str:
+        return self.store.manifest(manifest).files[0].key
+
+    def restore(self, lease: Lease) -> Restored:
+        return self.restorer().restore(lease, self.target, None)
+
+    def restorer(self, stopped: Callable[[], bool] = lambda: False) -> Restorer:
+        return Restorer(
+            self.store, Quarantine(self.folder / "quarantine.json"), self._pass_over, stopped
+        )
+
+    @property
+    def target(self) -> Path:
+        target = self.folder / "resume"
+        target.mkdir(exist_ok=True)
+        return target
+
+    def restored_files(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.target)): path.read_bytes()
+            for path in self.target.rglob("*")
+            if path.is_file()
+        }
+
+    def _pass_over(self, key: str, reason: str) -> None:
+        self.passed_over[key] = reason
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    return Bucket(tmp_path)
+
+
+def attempt(n: int, sealed_attempt: int, base: str | None = None) -> Lease:
+    return a_lease(key=a_key(attempt=n, token=f"t{n}"), sealed_attempt=sealed_attempt, base=base)
+
+
+def test_the_newest_commit_of_the_sealed_attempt_is_restored_and_nothing_else(
+    bucket: Bucket,
+) -> None:
+    bucket.commit(1, 900)
+    newest = bucket.commit(1, 1000)
+    (bucket.target / "left over").mkdir()
+    (bucket.target / "left over" / "file").write_text("of an earlier try")
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(newest, 1000)
+    assert set(bucket.restored_files()) == {"model.bin", "deep/optimizer.bin"}
+
+
+def test_a_job_that_never_committed_starts_from_nothing(bucket: Bucket) -> None:
+    assert bucket.restore(attempt(1, sealed_attempt=0)) == Restored()
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored()
+    assert bucket.restored_files() == {}
+
+
+def test_an_attempt_that_never_sealed_is_not_of_the_lineage(bucket: Bucket) -> None:
+    own = bucket.commit(1, 10)
+    bucket.commit(2, 45)  # a host that thawed and committed, though attempt 2 never sealed
+
+    assert bucket.restore(attempt(3, sealed_attempt=1)) == Restored(own, 10)
+
+
+def test_a_later_step_of_an_abandoned_attempt_is_not_of_the_lineage(bucket: Bucket) -> None:
+    bucket.commit(1, 45)  # committed by a thawed host after attempt 2 had sealed from nothing
+    own = bucket.commit(2, 3)
+
+    assert bucket.restore(attempt(3, sealed_attempt=2)) == Restored(own, 3)
+
+
+def test_a_sealed_attempt_without_a_commit_leads_to_its_base(bucket: Bucket) -> None:
+    base = bucket.commit(1, 40)
+    bucket.commit(1, 60)  # later than the base: a late commit of attempt 1
+
+    assert bucket.restore(attempt(3, sealed_attempt=2, base=base)) == Restored(base, 40)
+
+
+def _flip(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
+
+
+DAMAGE: dict[str, Callable[[Bucket, str], object]] = {
+    "a truncated file": lambda b, m: b.store.objects.update(
+        {b.file_of(m): b.store.objects[b.file_of(m)][:-7]}
+    ),
+    "a flipped byte": lambda b, m: b.store.objects.update(
+        {b.file_of(m): _flip(b.store.objects[b.file_of(m)])}
+    ),
+    "a missing file": lambda b, m: b.store.objects.pop(b.file_of(m)),
+    "a file of zero bytes": lambda b, m: b.store.objects.update({b.file_of(m): b""}),
+    "a truncated manifest": lambda b, m: b.store.objects.update({m: b.store.objects[m][:-9]}),
+    "an empty manifest": lambda b, m: b.store.objects.update({m: b""}),
+    "a manifest that isn't one": lambda b, m: b.store.objects.update({m: b'["a list"]'}),
+    "another step's manifest": lambda b, m: b.store.objects.update(
+        {m: b.store.objects[m].replace(b'"step": 1000', b'"step": 1001')}
+    ),
+    "a manifest that leads outside": lambda b, m: b.store.objects.update(
+        {m: b.store.objects[m].replace(b'"model.bin"', b'"../../etc/x"')}
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    bucket: Bucket, damage: Callable[[Bucket, str], object]
+) -> None:
+    before = bucket.commit(1, 900)
+    newest = bucket.commit(1, 1000, parent=before)
+    damage(bucket, newest)
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(before, 900)
+    assert list(bucket.passed_over) == [newest]
+    assert bucket.passed_over[newest]
+    assert bucket.restored_files()["model.bin"] == b"1 900 model.bin" * 50
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_base_leads_to_its_ancestors(
+    bucket: Bucket, damage: Callable[[Bucket, str], object]
+) -> None:
+    first = bucket.commit(1, 20)
+    older = bucket.commit(3, 990, parent=first)
+    base = bucket.commit(3, 1000, parent=older)
+    bucket.commit(2, 5000)  # never sealed
+    damage(bucket, base)
+
+    assert bucket.restore(attempt(5, sealed_attempt=4, base=base)) == Restored(older, 990)
+
+
+def test_ancestors_are_followed_across_attempts(bucket: Bucket) -> None:
+    first = bucket.commit(1, 20)
+    second = bucket.commit(2, 40, parent=first)
+    third = bucket.commit(3, 60, parent=second)
+    for bad in (second, third):
+        bucket.store.objects[bucket.file_of(bad)] = b"damaged"
+
+    assert bucket.restore(attempt(5, sealed_attempt=4, base=third)) == Restored(first, 20)
+    assert list(bucket.passed_over) == [third, second]
+
+
+def test_when_all_are_bad_nothing_starts_silently_from_zero(bucket: Bucket) -> None:
+    for step in (10, 20):
+        bucket.store.objects[bucket.file_of(bucket.commit(1, step))] = b""
+
+    with pytest.raises(NoValidCheckpointError, match="all 2"):
+        bucket.restore(attempt(2, sealed_attempt=1))
+
+
+def test_a_base_that_points_to_nothing_is_no_fresh_start(bucket: Bucket) -> None:
+    nowhere = manifest_key(JOB, 1, 40)
+
+    with pytest.raises(NoValidCheckpointError):
+        bucket.restore(attempt(3, sealed_attempt=2, base=nowhere))
+
+
+def test_a_bad_one_is_remembered_and_not_fetched_again(bucket: Bucket) -> None:
+    before, newest = bucket.commit(1, 900), bucket.commit(1, 1000)
+    bucket.store.objects[bucket.file_of(newest)] = b""
+    bucket.restore(attempt(2, sealed_attempt=1))
+    bucket.store.calls.clear()
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(before, 900)
+    assert ("manifest", newest) not in bucket.store.calls
+
+
+def test_passing_trouble_condemns_nothing(bucket: Bucket) -> None:
+    newest = bucket.commit(1, 1000)
+    troubles = {"manifests": 1, "manifest": 2, "fetch": 3}
+
+    def before(operation: str, _key: str) -> None:
+        if troubles.get(operation, 0):
+            troubles[operation] -= 1
+            raise UnknownOutcomeError("503 Slow Down")
+
+    bucket.store.before = before
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(newest, 1000)
+    assert bucket.passed_over == {}
+    assert troubles == {"manifests": 0, "manifest": 0, "fetch": 0}
+
+
+def test_a_restore_can_be_called_off_in_the_middle_of_trouble(bucket: Bucket) -> None:
+    bucket.commit(1, 1000)
+    stop = [False]
+
+    def before(operation: str, _key: str) -> None:
+        stop[0] = operation == "fetch"
+        if stop[0]:
+            raise UnknownOutcomeError("503 Slow Down")
+
+    bucket.store.before = before
+
+    with pytest.raises(AbortedError):
+        bucket.restorer(lambda: stop[0]).restore(attempt(2, sealed_attempt=1), bucket.target, None)
+    assert bucket.restored_files() == {}
+
+
+def test_a_base_that_is_sealed_already_is_restored_or_nothing(bucket: Bucket) -> None:
+    older, base = bucket.commit(1, 900), bucket.commit(1, 1000)
+    restorer = bucket.restorer()
+
+    assert restorer.restore_exactly(older, bucket.target, None) == Restored(older, 900)
+    assert restorer.restore_exactly(None, bucket.target, None) == Restored()
+    bucket.store.objects[bucket.file_of(base)] = b""
+    with pytest.raises(NoValidCheckpointError):
+        restorer.restore_exactly(base, bucket.target, None)
