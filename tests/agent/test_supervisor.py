@@ -329,11 +329,10 @@ def systemd_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put commands in PATH that write their arguments down and run what they are given."""
     calls, commands = tmp_path / "calls", tmp_path / "bin"
     commands.mkdir()
-    run = (
-        f'#!/bin/sh\necho "$0 $*" >>{calls}\nwhile [ "$1" != -- ]; do shift; done; shift\n"$@" &\n'
-    )
-    (commands / "systemd-run").write_text(run)
-    (commands / "systemctl").write_text(f'#!/bin/sh\necho "$0 $*" >>{calls}\n')
+    say = f'#!/bin/sh\necho "$0 $*" >>{calls}\n'
+    run = 'while [ "$1" != -- ]; do shift; done\nshift\n"$@" >/dev/null 2>&1 &\n'
+    (commands / "systemd-run").write_text(say + run)
+    (commands / "systemctl").write_text(say)
     for command in commands.iterdir():
         command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
