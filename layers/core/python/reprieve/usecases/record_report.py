@@ -75,7 +75,7 @@ class RecordReport:
         return Recorded(report, decision=self.settle(report.key.job))
 
     def _noticed(self, report: Report) -> Recorded:
-        """The report may come after the attempt is over; the timeline shows it all the same."""
+        """Act on it; the timeline shows it even if it comes after the attempt is over."""
         notice = _notice(report)
         (handled,) = self.handle_notice([notice])
         if handled.failure:
