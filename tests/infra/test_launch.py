@@ -354,3 +354,21 @@ def test_jobs_cannot_reach_the_metadata_service_or_nothing_runs() -> None:
     assert "169.254.169.254/32 -m owner --uid-owner reprieve-job -j REJECT" in unit
     assert "Before=reprieve-agent.service" in unit
     assert "RequiredBy=reprieve-agent.service" in unit
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+@pytest.mark.parametrize(
+    "unit",
+    sorted(path for path in (ROOT / "infra" / "host").iterdir() if path.suffix != ".sh"),
+    ids=lambda path: path.name,
+)
+def test_systemd_has_nothing_to_say_about_a_unit_of_ours(unit: Path) -> None:
+    """Any word of it is a failure: older ones end with 0 whatever they find."""
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
