@@ -12,8 +12,10 @@ import click
 from reprieve_cli.commands.cancel import cancel
 from reprieve_cli.commands.checkpoints import checkpoints
 from reprieve_cli.commands.common import Context
+from reprieve_cli.commands.demo import demo
 from reprieve_cli.commands.doctor import doctor
 from reprieve_cli.commands.hosts import hosts
+from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
 from reprieve_cli.commands.queue import queue
 from reprieve_cli.commands.status import status
@@ -50,6 +52,7 @@ def cli() -> None:
 
 
 COMMANDS: tuple[click.Command, ...] = (
+    demo,
     submit,
     queue,
     status,
@@ -60,6 +63,7 @@ COMMANDS: tuple[click.Command, ...] = (
     checkpoints,
     hosts,
     doctor,
+    local,
 )
 for command in COMMANDS:
     cli.add_command(command)

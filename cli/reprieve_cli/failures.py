@@ -38,7 +38,17 @@ def translate(error: Exception) -> CliError | None:
         return CloudUnreachableError(f"the cloud didn't say whether it worked ({error}): try again")
     if isinstance(error, ReprieveError):
         return AnswerIsNoError(str(error))
-    return _of_the_sdk(error)
+    return _of_the_sdk(error) or _of_the_embedded_cloud(error)
+
+
+def _of_the_embedded_cloud(error: Exception) -> CliError | None:
+    from reprieve_cli.local.cloud import CloudError
+    from reprieve_cli.local.control import ControlError
+    from reprieve_cli.local.deploy import DeployError
+    from reprieve_cli.local.localize import LocalizeError
+
+    ours = CloudError | ControlError | DeployError | LocalizeError
+    return AnswerIsNoError(_short(error)) if isinstance(error, ours) else None
 
 
 def _of_the_sdk(error: Exception) -> CliError | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from reprieve.domain.checkpoint import Manifest, own_manifests
-from reprieve.domain.job import Attempt, Event, Job, JobStatus
+from reprieve.domain.job import Attempt, CheckpointRef, Event, Job, JobStatus
 from reprieve.domain.notice import Channel
 from reprieve.protocol import ReportKind
 from reprieve_cli import documents
@@ -52,7 +52,7 @@ def gather(cloud: Cloud, job: Job) -> Evidence:
     manifests = list(cloud.objects.sizes(f"jobs/{job.id}/manifests/"))
     earlier = [key for n in range(1, job.attempt) for key in own_manifests(manifests, n)]
     found = [documents.inspect(key, cloud.objects) for key in earlier]
-    final = job.checkpoint and documents.inspect(job.checkpoint.manifest, cloud.objects).manifest
+    final = _manifest(job.checkpoint, cloud)
     hosts = cloud.hosts.read(row.instance_id for row in attempts if row.instance_id)
     notices = [host.notice for host in hosts.values() if host.notice]
     notices.sort(key=lambda notice: notice.noticed_at)
@@ -65,6 +65,10 @@ def gather(cloud: Cloud, job: Job) -> Evidence:
         steps=_steps(_file(final, STEPS_FILE, cloud)),
         weights=_file(final, WEIGHTS_FILE, cloud),
     )
+
+
+def _manifest(ref: CheckpointRef | None, cloud: Cloud) -> Manifest | None:
+    return documents.inspect(ref.manifest, cloud.objects).manifest if ref else None
 
 
 def _file(manifest: Manifest | None, path: str, cloud: Cloud) -> bytes | None:
@@ -129,22 +133,51 @@ def write(
     wall_seconds: float,
 ) -> Receipt:
     """Return the receipt; *reference* is the weights file of the run that nobody interrupted."""
-    noticed = _first(evidence.events, "notice")
-    committed = _first(evidence.events, ReportKind.COMMITTED, after=noticed)
-    running = _first(evidence.events, ReportKind.STARTED, after=noticed)
+    times = _times(evidence.events, attempt=evidence.job.attempt)
     return Receipt(
         job=job,
         interruptions=evidence.job.counters.interruptions,
         steps_total=max((step.n for step in evidence.steps), default=0),
         steps_repeated=evidence.job.steps_lost,
         first_channel=evidence.first_channel,
-        seconds_notice_to_committed=_seconds(noticed, committed),
-        seconds_notice_to_running=_seconds(noticed, running),
+        seconds_notice_to_committed=_seconds(times.noticed, times.committed),
+        seconds_notice_to_running=_seconds(times.noticed, times.running),
         final_digest=_digest(evidence.weights),
         uninterrupted_digest=_digest(reference),
         removed_from_template=tuple(removed),
         changed_for_local=tuple(changed),
         wall_seconds=wall_seconds,
+    )
+
+
+def is_told(events: Sequence[Event], *, attempt: int) -> bool:
+    """Tell whether the reports that the receipt is written from have all been recorded."""
+    times = _times(events, attempt=attempt)
+    return None not in (times.noticed, times.committed, times.running)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The first notice, the commit that answered it, and the start of the next attempt."""
+
+    noticed: datetime | None
+    committed: datetime | None
+    running: datetime | None
+
+
+def _times(events: Sequence[Event], *, attempt: int) -> _Times:
+    def first(kind: str, wanted: Callable[[Event], bool]) -> datetime | None:
+        return min((e.at for e in events if e.kind == kind and wanted(e)), default=None)
+
+    noticed = first("notice", lambda _: True)
+    if noticed is None:
+        return _Times(None, None, None)
+    return _Times(
+        noticed=noticed,
+        committed=first(
+            ReportKind.COMMITTED, lambda e: e.at >= noticed and (e.attempt or 0) < attempt
+        ),
+        running=first(ReportKind.STARTED, lambda e: e.attempt == attempt),
     )
 
 
@@ -182,11 +215,6 @@ def _resume_faults(evidence: Evidence) -> list[str]:
                 f"attempt {row.n} restored step {row.restored_step}, its first step is {first}"
             )
     return found
-
-
-def _first(events: Sequence[Event], kind: str, *, after: datetime | None = None) -> datetime | None:
-    times = [event.at for event in events if event.kind == kind]
-    return min((at for at in times if after is None or at >= after), default=None)
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:

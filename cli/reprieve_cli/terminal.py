@@ -12,12 +12,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from json import dumps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 STYLES = {
     "SUCCEEDED": "green",
@@ -37,6 +37,8 @@ class Terminal:
     """Speaks to one person or to one script, never to both on one stream."""
 
     def __init__(self, *, json: bool = False) -> None:
+        from rich.console import Console
+
         self.json = json
         # One console for words and for the line that changes in place, or they overwrite
         # each other. Plain where nobody looks, or where NO_COLOR asks for it.
@@ -58,6 +60,9 @@ class Terminal:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Say a table; cells fold where the terminal is too narrow."""
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in head:
             table.add_column(title, overflow="fold")
@@ -80,11 +85,14 @@ class Terminal:
     @contextmanager
     def working(self, text: str) -> Iterator[Callable[[str], None]]:
         """Show a line that changes in place while something is under way, on a terminal only."""
-        if not self._people.is_terminal:
+        from rich.markup import escape
+
+        if not self._people.is_terminal or self._people.no_color:
             yield lambda _text: None
             return
-        with self._people.status(Text(text)) as status:
-            yield lambda text: status.update(Text(text))
+        # Escaped because a status, unlike the console, always reads markup.
+        with self._people.status(escape(text)) as status:
+            yield lambda text: status.update(escape(text))
 
 
 def trouble(text: str) -> None:
@@ -93,6 +101,8 @@ def trouble(text: str) -> None:
 
 
 def _styled(text: str) -> Text:
+    from rich.text import Text
+
     styled = Text(text)
     for word, style in STYLES.items():
         if word.isupper():

@@ -10,6 +10,7 @@ from reprieve.adapters import keys
 from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Event, Job
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
+from reprieve.protocol import ReportKind
 from reprieve_cli import phrases
 from reprieve_cli.stack import Cloud
 
@@ -18,6 +19,9 @@ MOST_REFUSALS = 3  # said one by one; more of them are counted
 
 # Events that speak of EC2's answer, which the try's row holds in full.
 ANSWERED = frozenset({"replacement", "capacity"})
+ENDINGS = frozenset({"ended", ReportKind.FINISHED, ReportKind.FAILED, ReportKind.INTERRUPTED})
+
+HOLD_BACK = timedelta(seconds=1.5)  # how far reports overtake each other, as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +38,46 @@ class Line:
 
 @dataclass(slots=True)
 class Story:
-    """Tells what happened to a job, and what is new since it last told; late reports come late."""
+    """Tells what happened to a job, each thing once."""
 
     cloud: Cloud
     job_id: str
-    _told: set[str] = field(default_factory=set)
+    _seen: set[str] = field(default_factory=set)
     _answers: set[tuple[int, int]] = field(default_factory=set)
+    _said: set[tuple[int | None, str]] = field(default_factory=set)
+    _untold: list[Line] = field(default_factory=list)
 
-    def news(self) -> list[Line]:
-        """Return the lines that weren't told before, oldest first."""
-        lines: list[Line] = []
+    def news(self, *, before: datetime | None = None) -> list[Line]:
+        """
+        Return the lines that weren't told yet, oldest first.
+
+        Reports overtake each other, so whoever follows the story leaves the last moments
+        for the next call: nothing after *before* is told.
+        """
         for event in self.cloud.jobs.events(self.job_id):
             _, identity = keys.event(self.job_id, event)
-            if identity not in self._told:
-                self._told.add(identity)
-                lines += [Line(event.at, text) for text in self._texts(event)]
-        return lines
+            if identity not in self._seen:
+                self._seen.add(identity)
+                self._untold += [Line(event.at, text) for text in self._texts(event)]
+        self._untold.sort(key=lambda line: line.at)
+        told = [line for line in self._untold if before is None or line.at <= before]
+        self._untold = self._untold[len(told) :]
+        return told
+
+    def add(self, line: Line) -> None:
+        """Have *line* told in its place."""
+        self._untold.append(line)
 
     def _texts(self, event: Event) -> list[str]:
         if event.kind in ANSWERED and event.attempt is not None:
             answers = self._new_answers(event.attempt)
             if answers:
                 return [text for answer in answers for text in self._of_answer(answer)]
+        # The host reports its end, and the functions note it: one of the two will do.
+        said = (event.attempt, event.text)
+        if event.kind in ENDINGS and said in self._said:
+            return []
+        self._said.add(said)
         return [of_event(event)]
 
     def _new_answers(self, attempt: int) -> list[FleetAnswer]:

@@ -85,12 +85,11 @@ def find_cloud() -> Cloud:
 
 def wire(stack: Stack, of: Session) -> Cloud:
     """Return the ports of *stack*."""
-    from reprieve.adapters.sqs import SqsMail
-
     from reprieve.adapters.dynamodb import Table
     from reprieve.adapters.dynamodb_hosts import DynamoHostStore
     from reprieve.adapters.dynamodb_jobs import DynamoJobStore
     from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+    from reprieve.adapters.sqs import SqsMail
     from reprieve_cli.objects import S3Objects
 
     table = Table(client("dynamodb", of), stack.table)
@@ -101,7 +100,7 @@ def wire(stack: Stack, of: Session) -> Cloud:
         hosts=DynamoHostStore(table),
         mail=SqsMail(
             client("sqs", of),
-            orders_queue=stack.orders_url,
+            orders_queue_url=stack.orders_url,
             work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
         ),
         objects=S3Objects(client("s3", of), stack.bucket),

@@ -24,6 +24,7 @@ from tests.builders import (
     a_notice,
     an_attempt,
     an_event,
+    at,
 )
 from tests.cli.conftest import Cli, sha256
 
@@ -64,12 +65,13 @@ def evidence(cli: Cli) -> Evidence:
     cli.memory.jobs.add_events(
         "job-1",
         [
-            an_event(1, "started"),
-            an_event(20, "committed", text="before the notice"),
-            an_event(30, "notice", text="seen by event"),
-            an_event(30.5, "notice", text="seen by metadata"),
-            an_event(31.2, "committed"),
-            an_event(33.6, "started", text="started from step 3"),
+            an_event(1, "started", attempt=1),
+            an_event(20, "committed", text="before the notice", attempt=1),
+            an_event(30, "notice", text="seen by event", attempt=1),
+            an_event(30.5, "notice", text="seen by metadata", attempt=1),
+            an_event(31.2, "committed", attempt=1),
+            an_event(33.6, "started", attempt=2),
+            an_event(39, "committed", attempt=2),
         ],
     )
     return gather(cli.cloud, job)
@@ -104,6 +106,16 @@ def test_a_run_that_went_on_as_if_nothing_had_happened_has_no_fault(evidence: Ev
 
 def changed_job(evidence: Evidence, **changes: Any) -> Evidence:
     return replace(evidence, job=replace(evidence.job, **changes))
+
+
+def test_a_report_that_is_missing_leaves_its_figure_open(evidence: Evidence) -> None:
+    events = [e for e in evidence.events if (e.kind, e.at) != ("committed", at(31.2))]
+    late = replace(evidence, events=events)
+
+    assert receipt.is_told(evidence.events, attempt=2)
+    assert not receipt.is_told(late.events, attempt=2)
+    assert a_receipt(late).seconds_notice_to_committed is None
+    assert receipt.faults(late, a_receipt(late)) == []
 
 
 def test_an_end_other_than_success_is_a_no(evidence: Evidence) -> None:

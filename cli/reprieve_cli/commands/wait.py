@@ -55,9 +55,10 @@ def follow(
     with terminal.working(_where(cloud, job)) as show:
         while True:
             job = find_job(cloud, job.id)
-            for line in story.news():
+            over = job.terminal or job.needs_you or (give_up and cloud.now() >= give_up)
+            for line in story.news(before=None if over else cloud.now() - timeline.HOLD_BACK):
                 terminal.line(str(line), indent=timeline.INDENT)
-            if job.terminal or job.needs_you or (give_up and cloud.now() >= give_up):
+            if over:
                 return job
             show(_where(cloud, job))
             sleep(POLL_SECONDS)
