@@ -38,17 +38,10 @@ from constructs import Construct
 
 from infra.config import Config, compact, pool_entry
 from infra.constructs.fleet import Fleet
-from infra.constructs.grants import (
-    IN_THIS_REGION,
-    STACK_TAG,
-    below,
-    ec2_arn,
-    leading_keys,
-    statement,
-    tagged_ours,
-)
+from infra.constructs.grants import statement
 from infra.constructs.python_function import NOT_SHIPPED, RETENTION, PythonFunction
-from infra.constructs.state import LIVE_INDEX, State
+from infra.constructs.rights import Rights
+from infra.constructs.state import State
 from infra.packages import runtime_layer
 from reprieve import detail_types
 from reprieve.detail_types import DetailType, Source
@@ -57,9 +50,6 @@ CORE_LAYER = Path(__file__).resolve().parents[2] / "layers" / "core"
 
 # EventBridge gives up after this, and an older notice has nothing left to announce.
 MAX_EVENT_AGE = Duration.seconds(120)
-
-# Every item that functions read or write; a request for anything else is refused.
-ITEMS = ("JOB#*", "LEASE#*", "ORDER#*", "HOST#*", "POOL#*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +90,7 @@ class Interruption(Construct):
         self._stack_name = stack_name
         self._state = state
         self._fleet = fleet
+        self._rights = Rights(stack_name, state, fleet)
         self._layers = self._make_layers()
         self._shared = self._shared_environment()
 
@@ -133,8 +124,8 @@ class Interruption(Construct):
             },
         )
         self._consume(function, self._state.intake, NOTICES)
-        self._settle(function)
-        self._signal(function)
+        self._rights.settle(function)
+        self._rights.signal(function)
         return function
 
     def _replace_host(self) -> PythonFunction:
@@ -146,8 +137,8 @@ class Interruption(Construct):
             environment={},
         )
         self._consume(function, self._state.orders, ORDERS)
-        self._settle(function)
-        self._launch(function)
+        self._rights.settle(function)
+        self._rights.launch(function)
         return function
 
     def _record_report(self) -> PythonFunction:
@@ -162,7 +153,7 @@ class Interruption(Construct):
             },
         )
         self._consume(function, self._state.reports, REPORTS)
-        self._settle(function)
+        self._rights.settle(function)
         return function
 
     def _reconcile(self) -> PythonFunction:
@@ -176,9 +167,9 @@ class Interruption(Construct):
                 "SSM_DOCUMENT": self._fleet.document_name,
             },
         )
-        self._settle(function)
-        self._signal(function)
-        self._collect(function)
+        self._rights.settle(function)
+        self._rights.signal(function)
+        self._rights.collect(function)
         self._schedule(function)
         return function
 
@@ -373,155 +364,3 @@ class Interruption(Construct):
             ),
         )
         schedule.node.add_dependency(role)
-
-    # What they may do
-
-    def _settle(self, function: PythonFunction) -> None:
-        """Grant what the use case ``settle`` needs, which every function calls."""
-        table = self._state.table
-        function.allow(
-            "JobsAndHosts",
-            [
-                "dynamodb:GetItem",
-                "dynamodb:BatchGetItem",
-                "dynamodb:Query",
-                "dynamodb:PutItem",
-                "dynamodb:UpdateItem",
-                "dynamodb:ConditionCheckItem",
-            ],
-            [table.table_arn],
-            leading_keys(*ITEMS),
-        )
-        function.allow(
-            "Timeline", ["dynamodb:BatchWriteItem"], [table.table_arn], leading_keys("JOB#*")
-        )
-        function.allow(
-            "ListLive",
-            ["dynamodb:Query"],
-            [f"{table.table_arn}/index/{LIVE_INDEX}"],
-            leading_keys("POOL#*"),
-        )
-        function.allow(
-            "OrdersAndTickets",
-            ["sqs:SendMessage"],
-            [self._state.orders.queue_arn, *(q.queue_arn for q in self._state.work.values())],
-        )
-        function.allow(
-            "AskEc2",
-            ["ec2:DescribeInstances", "ec2:DescribeSpotInstanceRequests"],
-            ["*"],
-            IN_THIS_REGION,
-        )
-        function.allow(
-            "RetireHosts",
-            ["ec2:TerminateInstances"],
-            [ec2_arn("instance/*")],
-            tagged_ours(self._stack_name, key="aws:ResourceTag"),
-        )
-
-    def _signal(self, function: PythonFunction) -> None:
-        """Grant one command of ours, on hosts of ours. SSM judges document and instance apart."""
-        function.allow("OneDocument", ["ssm:SendCommand"], [self._fleet.document_arn])
-        function.allow(
-            "OnOurHosts",
-            ["ssm:SendCommand"],
-            [ec2_arn("instance/*")],
-            tagged_ours(self._stack_name, key="ssm:resourceTag"),
-        )
-
-    def _collect(self, function: PythonFunction) -> None:
-        """Grant reading manifests and deleting what a job no longer needs; no version can go."""
-        bucket = self._state.bucket
-        function.allow(
-            "ListCheckpoints",
-            ["s3:ListBucket"],
-            [bucket.bucket_arn],
-            below("jobs/*"),
-        )
-        function.allow(
-            "CollectCheckpoints",
-            ["s3:GetObject", "s3:DeleteObject"],
-            [bucket.arn_for_objects("jobs/*")],
-        )
-
-    def _launch(self, function: PythonFunction) -> None:
-        """
-        Grant one kind of launch: our templates, network and role, tagged ours from the start.
-
-        Split as Karpenter splits it. A fleet request may override what the template says,
-        image and role included, so each is pinned by itself.
-        """
-        fleet = self._fleet
-        launch = ["ec2:CreateFleet", "ec2:RunInstances"]
-        function.allow(
-            "LaunchIntoOurNetwork",
-            launch,
-            [
-                *(ec2_arn(f"subnet/{subnet}") for subnet in fleet.subnets.values()),
-                ec2_arn(f"security-group/{fleet.security_group.security_group_id}"),
-                ec2_arn("spot-instances-request/*"),
-                ec2_arn("capacity-reservation/*"),
-            ],
-        )
-        function.allow(
-            "LaunchFromOurTemplates",
-            launch,
-            [ec2_arn(f"launch-template/{template.id}") for template in fleet.templates.values()],
-        )
-        function.allow(
-            "LaunchTrustedImages",
-            launch,
-            # Images and their snapshots have no account in their ARN.
-            [f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}::{kind}/*" for kind in ("image", "snapshot")],
-            {"StringEquals": {"ec2:Owner": ["amazon", Aws.ACCOUNT_ID]}},
-        )
-        function.allow(
-            "LaunchTaggedAsOurs",
-            launch,
-            [ec2_arn(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
-            tagged_ours(self._stack_name, key="aws:RequestTag"),
-        )
-        function.allow(
-            "TagWhileLaunching",
-            ["ec2:CreateTags"],
-            [ec2_arn(f"{kind}/*") for kind in ("fleet", "instance", "volume", "network-interface")],
-            {
-                "StringEquals": {
-                    "ec2:CreateAction": ["CreateFleet", "RunInstances"],
-                    f"aws:RequestTag/{STACK_TAG}": self._stack_name,
-                }
-            },
-        )
-        function.role.add_to_policy(
-            statement(
-                "NeverWithOpenMetadata",
-                ["ec2:RunInstances"],
-                [ec2_arn("instance/*")],
-                {"StringNotEquals": {"ec2:MetadataHttpTokens": "required"}},
-                effect=iam.Effect.DENY,
-            )
-        )
-        function.allow(
-            "GiveHostsTheirRole",
-            ["iam:PassRole"],
-            [fleet.host_role.role_arn],
-            {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-        )
-        function.allow(
-            "FirstSpotRequestOfAnAccount",
-            ["iam:CreateServiceLinkedRole"],
-            [_SPOT_ROLE],
-            {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
-        )
-        function.allow(
-            "AskWhatIsForSale",
-            ["ec2:DescribeSpotPriceHistory"],
-            ["*"],
-            IN_THIS_REGION,
-        )
-
-
-_SPOT_ROLE = (
-    f"arn:{Aws.PARTITION}:iam::{Aws.ACCOUNT_ID}:role/aws-service-role/"
-    "spot.amazonaws.com/AWSServiceRoleForEC2Spot"
-)
