@@ -297,3 +297,16 @@ def test_a_long_list_of_live_entries_is_read_to_its_end(stores: Stores) -> None:
         stores.hosts.adopt(a_host(f"i-{n:02d}", reason=long_reason))
 
     assert len(stores.jobs.live(POOL).hosts) == 30
+
+
+def test_arming_a_parked_job_again_writes_both_rows_or_neither(stores: Stores) -> None:
+    job, held = claimed(stores)
+    parked = replace(job, status=JobStatus.PARKED)
+    closed = stores.jobs.end_attempt(parked, held, successor=None, ended=an_attempt())
+    following, successor = requeued(closed)
+    armed = stores.jobs.arm(following, successor)
+    assert stores.jobs.read(job.id) == armed
+    assert stores.jobs.lease(successor.key) == successor
+    with pytest.raises(StaleError):
+        stores.jobs.arm(following, a_lease(following, key=a_key(attempt=2, token="t3")))
+    assert stores.jobs.lease(a_key(attempt=2, token="t3")) is None

@@ -365,6 +365,49 @@ def test_attempts_without_progress_park_the_job_and_ask_for_you() -> None:
     assert story.lease(job).state is LeaseState.CLOSED
 
 
+def test_a_job_that_needed_you_goes_on_from_its_checkpoint_when_you_say_so() -> None:
+    story = Story()
+    job = story.submit(max_without_progress=1)
+    host = story.launch()
+    host.run()
+    base = host.commit(10)
+    story.gone(host)
+    story.sweep()
+    host = story.launch()
+    host.run(base=base, restored=10)
+    story.gone(host)
+    story.sweep()
+    assert story.job(job).needs_you
+    story.later(600)
+    story.uses.settle(job, requeued=True)
+    requeued = story.job(job)
+    assert (requeued.status, requeued.attempt) == (JobStatus.QUEUED, 3)
+    assert story.lease(job).base == base
+    story.launch().run(base=base, restored=10)
+    story.uses.settle(job)
+    assert story.job(job).status is JobStatus.RUNNING
+
+
+def test_requeue_takes_a_running_job_off_its_host() -> None:
+    story = Story()
+    job = story.submit()
+    host = story.launch()
+    host.run()
+    story.uses.settle(job, requeued=True)
+    with pytest.raises(LeaseLostError):
+        host.step(5)
+    requeued = story.job(job)
+    assert (requeued.status, requeued.counters.interruptions) == (JobStatus.QUEUED, 0)
+
+
+def test_requeue_of_a_job_that_is_over_changes_nothing() -> None:
+    story = Story()
+    job = story.submit()
+    over = story.uses.cancel(job)
+    story.uses.settle(job, requeued=True)
+    assert story.job(job) == over
+
+
 def test_advice_keeps_the_job_where_it_is() -> None:
     story = Story()
     job = story.submit()

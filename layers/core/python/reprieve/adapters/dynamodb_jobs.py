@@ -91,6 +91,15 @@ class DynamoJobStore:
             raise StaleError(f"lease {lease.key} is no longer at beat {lease.beat}") from error
         return stored
 
+    def arm(self, job: Job, lease: Lease) -> Job:
+        stored = replace(job, version=job.version + 1)
+        armed = Put(key=keys.lease(lease.key), item=to_item(lease), condition=ABSENT)
+        try:
+            self._table.transact(put_job(stored, was=job), armed)
+        except RefusedError as error:
+            raise stale_job(job) from error
+        return stored
+
     def note_attempt(self, attempt: Attempt) -> None:
         self._table.update(merge_attempt(attempt))
 

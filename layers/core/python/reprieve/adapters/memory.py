@@ -187,6 +187,15 @@ class InMemoryJobStore:
         rows.merge_attempt(ended)
         return stored
 
+    @_operation("jobs.arm")
+    def arm(self, job: Job, lease: Lease) -> Job:
+        rows = self._memory
+        if lease.key in rows.lease_rows:
+            raise StaleError(f"lease {lease.key} exists")
+        stored = rows.put_job(job)
+        rows.lease_rows[lease.key] = lease
+        return stored
+
     @_operation("jobs.note_attempt")
     def note_attempt(self, attempt: Attempt) -> None:
         self._memory.merge_attempt(attempt)

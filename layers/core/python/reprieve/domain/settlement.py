@@ -102,7 +102,16 @@ class Unpark:
     reason: str
 
 
-Decision = Nothing | Move | End | Resend | Reorder | Unpark
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A job that needed a person goes on: its next attempt is armed, no budget is charged."""
+
+    job: Job
+    successor: Lease
+    reason: str
+
+
+Decision = Nothing | Move | End | Resend | Reorder | Unpark | Arm
 
 
 def decide(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> Decision:
@@ -124,6 +133,27 @@ def decide(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> De
             return _waiting(facts, now=now, clock=clock)
         case _:
             assert_never(lease.state)
+
+
+def requeue(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> Decision:
+    """Return what a person's word means: the job goes on from its newest checkpoint, now."""
+    job, lease = facts.job, facts.lease
+    if job.terminal or lease is None:
+        return decide(facts, now=now, clock=clock, token=token)
+    match lease.state:
+        case LeaseState.HELD:
+            return _ended(facts, lease, Cause.OPERATOR, now=now, token=token, by_evidence=True)
+        case LeaseState.CLOSED if job.status is JobStatus.PARKED:
+            counters = replace(job.counters, no_progress=0)
+            armed, successor = _next_attempt(
+                replace(job, counters=counters), lease, now=now, token=token, reason="requeued"
+            )
+            return Arm(armed, successor, "requeued")
+        case LeaseState.FREE if job.status is JobStatus.QUEUED:
+            return Resend(replace(job, ticket_at=now), "requeued")
+        case _:
+            due = replace(facts, job=replace(job, next_try_at=now))
+            return decide(due, now=now, clock=clock, token=token)
 
 
 def _released(facts: Facts, lease: Lease, *, now: datetime, token: str) -> Decision:
@@ -242,9 +272,22 @@ def _ended(
         parked = replace(job.to(JobStatus.PARKED, reason=park), needs_you=True)
         return _finish(facts, lease, parked, now=now, reason=park, cause=cause)
     reason = _why_requeued(lease, cause)
-    queued = job.to(JobStatus.QUEUED, reason=reason)
+    armed, successor = _next_attempt(job, lease, now=now, token=token, reason=reason)
+    end = _finish(facts, lease, armed, now=now, reason=reason, cause=cause)
+    return replace(
+        end,
+        successor=successor,
+        retire=retire,
+        lost=by_evidence and not end.under_notice,
+    )
+
+
+def _next_attempt(
+    job: Job, lease: Lease, *, now: datetime, token: str, reason: str
+) -> tuple[Job, Lease]:
+    """Return the job at its next attempt, and that attempt's lease with the seal carried on."""
     armed = replace(
-        queued,
+        job.to(JobStatus.QUEUED, reason=reason),
         attempt=job.attempt + 1,
         token=token,
         updated_at=now,
@@ -259,13 +302,7 @@ def _ended(
         sealed_attempt=lease.sealed_attempt,
         base=lease.base,
     )
-    end = _finish(facts, lease, armed, now=now, reason=reason, cause=cause)
-    return replace(
-        end,
-        successor=successor,
-        retire=retire,
-        lost=by_evidence and not end.under_notice,
-    )
+    return armed, successor
 
 
 def _finish(

@@ -59,6 +59,13 @@ class JobStore(Protocol):
         merged into the attempt's row.
         """
 
+    def arm(self, job: Job, lease: Lease) -> Job:
+        """
+        Store *job* and the FREE lease of its next attempt in one transaction.
+
+        For a job whose last lease is closed already: it was parked and needed a person.
+        """
+
     def note_attempt(self, attempt: Attempt) -> None:
         """Merge the fields that *attempt* knows into its row."""
 

@@ -15,6 +15,7 @@ from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import LeaseState
 from reprieve.domain.order import Order
 from reprieve.domain.settlement import (
+    Arm,
     Decision,
     End,
     Facts,
@@ -24,6 +25,7 @@ from reprieve.domain.settlement import (
     Resend,
     Unpark,
     decide,
+    requeue,
 )
 from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore
@@ -55,20 +57,27 @@ class Settle:
     token: Callable[[], str] = new_token
 
     def __call__(
-        self, job_id: str, *, ask_ec2: bool = False, silent_beat: int | None = None
+        self,
+        job_id: str,
+        *,
+        ask_ec2: bool = False,
+        silent_beat: int | None = None,
+        requeued: bool = False,
     ) -> Decision:
         """
         Bring *job_id* in line with its lease and return what was done.
 
         *ask_ec2*: find out now whether the holder's instance is gone. *silent_beat*: the
         beat at which the sweep counted the lease as silent; on any other beat it spoke.
+        *requeued*: a person wants the job to go on, now.
         Raises ``StaleError`` or ``UnknownOutcomeError`` when others keep writing first.
         """
         for remaining in reversed(range(TRIES)):
             facts = self._read(job_id, ask_ec2=ask_ec2, silent_beat=silent_beat)
             if facts is None:
                 return Nothing("no such job", anomaly=True)
-            decision = decide(facts, now=self.now(), clock=self.clock, token=self.token())
+            judge = requeue if requeued else decide
+            decision = judge(facts, now=self.now(), clock=self.clock, token=self.token())
             try:
                 self._carry_out(decision, facts)
             except (StaleError, UnknownOutcomeError):
@@ -117,6 +126,10 @@ class Settle:
             case Unpark(job, order, reason):
                 self._send(self.orders.unpark(job, order, was=facts.order))
                 self.mail.order(OrderMessage(job.id, job.attempt, reason))
+            case Arm(job, successor, reason):
+                armed = self.jobs.arm(job, successor)
+                self._send(armed)
+                self._order(armed, reason)
             case _:
                 assert_never(decision)
 
