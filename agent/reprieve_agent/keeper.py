@@ -33,6 +33,8 @@ def main(order_path: str) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     told_to_stop: list[int] = []
     signal.signal(signal.SIGTERM, lambda signum, _frame: told_to_stop.append(signum))
+    me = {"keeper": os.getpid(), "keeper_ticks": ticks(os.getpid())}
+    write(order["process_file"], me)
     try:
         job = start(order)
     except OSError as error:
@@ -40,11 +42,7 @@ def main(order_path: str) -> int:
         detail = f"{order['argv'][0]}: {error.strerror}"
         write(order["exit_file"], {"exit_code": code, "detail": detail, "stopped": False})
         return 0
-    me = os.getpid()
-    write(
-        order["process_file"],
-        {"keeper": me, "keeper_ticks": ticks(me), "pid": job.pid, "ticks": ticks(job.pid)},
-    )
+    write(order["process_file"], me | {"pid": job.pid, "ticks": ticks(job.pid)})
     signal.signal(signal.SIGTERM, lambda _signum, _frame: pass_on(job.pid, told_to_stop))
     if told_to_stop:
         pass_on(job.pid, told_to_stop)

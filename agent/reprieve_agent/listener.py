@@ -151,7 +151,8 @@ class Listener:
             channel=Channel.SSM,
             reclaimed_at=moment(said.get("deadline")),
         )
-        if said.get("request_id") != notice.request_id:
+        # One SSM command serves many hosts, so there the request is named by its kind alone.
+        if said.get("request_id") not in {kind.value, notice.request_id}:
             raise BadRequestError(f"request {said.get('request_id')!r} isn't for this host")
         return notice
 

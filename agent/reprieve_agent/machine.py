@@ -62,7 +62,7 @@ class Machine:
 
     def recover(self, state: State, now: Now) -> Move:
         """Go on where an agent of the same boot died: what was decided is done again."""
-        state = replace(state, adopted=False, leaving=False)
+        state = replace(state, adopted=False, leaving=False, stop_by=None)
         tenure = state.tenure
         if tenure is None:
             return self.start(state, now)
@@ -323,7 +323,8 @@ class Machine:
                 request = _marked(_marked(request, Mark.ACCEPTED, now), Mark.SAVED, now)
                 data: dict[str, Scalar] = {"step": event.step, "request": request.id}
                 said = do.SendReport(ReportKind.SAVED, tenure.key, data)
-                answered = self._answered(replace(tenure, request=request), now)
+                saved = _reached(replace(tenure, request=request), event.step)
+                answered = self._answered(saved, now)
                 return _with(state, answered), (said,)
             case AckState.DECLINED | AckState.FAILED:
                 return self._refused_to_save(state, tenure, request)
@@ -354,7 +355,8 @@ class Machine:
         known = step in tenure.bad or step in tenure.found or tenure.committed_at_least(step)
         if tenure.stage is not Stage.RUNNING or known:
             return state, ()
-        return self._upload_newest(state, replace(tenure, found=(*tenure.found, step)))
+        found = replace(_reached(tenure, step), found=(*tenure.found, step))
+        return self._upload_newest(state, found)
 
     def _upload_newest(self, state: State, tenure: Tenure) -> Move:
         """
@@ -441,6 +443,7 @@ class Machine:
             if step not in tenure.bad and not tenure.committed_at_least(step)
         )
         tenure = replace(tenure, swept=True, found=found, done_step=event.done)
+        tenure = _reached(tenure, max((*found, event.done or 0), default=None) or None)
         if tenure.ending:
             return self._release_now(state, tenure, tenure.ending)
         state, sending = self._upload_newest(state, tenure)
@@ -876,6 +879,13 @@ def _why(state: State) -> tuple[Cause, str]:
     if standing and standing.notice.takes_the_host:
         return Cause.NOTICE, standing.notice.kind.value
     return Cause.STOP, "the agent was told to stop"
+
+
+def _reached(tenure: Tenure, step: int | None) -> Tenure:
+    """Note the highest step known: a save can be news of more than the last progress."""
+    if step is None or (tenure.step is not None and tenure.step >= step):
+        return tenure
+    return replace(tenure, step=step)
 
 
 def _marked(request: Request, mark: Mark, now: Now) -> Request:

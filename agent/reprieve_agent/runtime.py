@@ -116,6 +116,8 @@ class Agent:
         """Work until it is time to leave; return why."""
         self._begin()
         parts.start()
+        # A host whose agent never comes so far is powered off by its boot timer.
+        (self._config.run_dir / "ready").touch()
         notify("READY=1")
         while self._leave is None:
             self._ping(parts)

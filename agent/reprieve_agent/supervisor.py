@@ -99,10 +99,8 @@ class ChildSupervisor:
         with self._starting:
             if start.key in self._doomed:
                 raise LaunchError("the attempt was ended before its start")
-            found = self._found(start.places)
-            if found:
-                return found
-            if processes.running(str(start.places.order)) is None:
+            known = self._found(start.places)
+            if known is None and processes.running(str(start.places.order)) is None:
                 write_json(start.places.order, _order(start), mode=0o600)
                 if boot_seconds() >= not_after:
                     raise TooLateError
@@ -158,7 +156,7 @@ class ChildSupervisor:
         ends = time.monotonic() + START_PATIENCE_SECONDS
         while time.monotonic() < ends:
             found = self._found(places)
-            if found:
+            if found and (found.pid is not None or read_json(places.exit)):
                 return found
             time.sleep(POLL_SECONDS)
         raise LaunchError(f"the job's keeper didn't start within {START_PATIENCE_SECONDS:g} s")
@@ -170,17 +168,13 @@ class ChildSupervisor:
                 return Process(
                     keeper=int(written["keeper"]),
                     keeper_ticks=int(written["keeper_ticks"]),
-                    pid=int(written["pid"]),
-                    ticks=written["ticks"],
+                    pid=written.get("pid"),
+                    ticks=written.get("ticks"),
                 )
-        if read_json(places.exit):  # it couldn't be executed: a keeper that is gone
-            return Process(keeper=0, keeper_ticks=0)
         return None
 
     def _wait_for_keeper(self, process: Process) -> None:
         """Sleep until the keeper ends; a pidfd costs no polling and can't mean another process."""
-        if process.keeper <= 0:
-            return
         try:
             handle = os.pidfd_open(process.keeper)
         except ProcessLookupError:

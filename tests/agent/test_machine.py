@@ -726,6 +726,17 @@ def test_a_save_that_is_quick_ends_the_wait_at_once() -> None:
     assert receipt["committed_step"] == 60
 
 
+def test_a_save_is_news_of_the_step_too() -> None:
+    play = interrupted()
+    (ask,) = only(do.Ask, play.done)
+
+    play.tell(on.JobAcked(KEY, ask.request.id, AckState.SAVED, 54), on.JobExited(KEY, 75))
+    play.tell(on.Swept(KEY, (54,), None))
+
+    (release,) = only(do.Release, play.tell(committed(54)))
+    assert release.progress.step == 54
+
+
 def test_an_upload_that_outlasts_the_notice_is_cut_and_the_older_commit_stands() -> None:
     play = running()
     play.tell(on.CheckpointFound(KEY, 50), committed(50), interruption())
@@ -864,6 +875,17 @@ def test_after_a_crash_the_agent_does_again_what_it_had_decided(
     assert only(again, actions)
     assert state.tenure
     assert state.tenure.stage is play.stage
+
+
+def test_an_agent_started_again_after_a_stop_takes_work_again() -> None:
+    play = idle()
+    play.tell(on.StopAsked())
+    assert play.state.leaving
+
+    play.state, _ = MACHINE.recover(play.state, play.now)
+    play.tell(on.HoldsRead(Holds(HOST)))
+
+    assert play.state.wants_work
 
 
 def test_after_a_crash_the_same_request_is_written_again_and_no_other() -> None:
