@@ -114,6 +114,8 @@ def host_bundle() -> Built:
         units = folder / "systemd"
         units.mkdir()
         for path in [*_files(HOST_FILES), *_files(AGENT_UNITS)]:
+            if path.name == "__init__.py":  # makes the folder a package here, means nothing there
+                continue
             shutil.copy(path, units if path.suffix in UNIT_SUFFIXES else folder)
 
     return _cached("host", digest, build)

@@ -6,6 +6,7 @@ set -euo pipefail
 PREFIX=${PREFIX:-/opt/reprieve}
 UNITS=${UNITS:-/etc/systemd/system}
 BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ENV_FILE=${ENV_FILE:-/etc/reprieve/agent.env}
 JOB_USER=reprieve-job
 # Older SSM agents leave a command's parameters unset instead of passing them as variables.
 SSM_AGENT_NEEDED=3.3.2746.0
@@ -22,17 +23,34 @@ install_agent() { # python
   # Commands look for it here; unzipping has lost its mode.
   chmod 755 "$site/reprieve_agent/bin/reprieve-ctl"
   ln -sf "$site/reprieve_agent/bin/reprieve-ctl" "$PREFIX/bin/reprieve-ctl"
+  install -m 644 "$BUNDLE/job_credentials.py" "$PREFIX/bin/job_credentials.py"
 }
 
 add_job_user() {
   id "$JOB_USER" >/dev/null 2>&1 ||
-    useradd --system --create-home --shell /usr/sbin/nologin "$JOB_USER"
+    useradd --system --user-group --create-home --shell /usr/sbin/nologin "$JOB_USER"
   local group
   for group in video render; do # the device files' groups on some images
     getent group "$group" >/dev/null && usermod -aG "$group" "$JOB_USER"
   done
   return 0
 }
+
+# Where jobs find credentials of their own role, if the deployment names one. This is written
+# before any job runs: root must not write into a job's home later.
+point_jobs_to_their_role() {
+  local home
+  home=$(getent passwd "$JOB_USER" | cut -d: -f6)
+  install -d -o "$JOB_USER" -g "$JOB_USER" -m 700 "$home/.aws"
+  cat >"$home/.aws/config" <<CONFIG
+[default]
+region = $AWS_REGION
+credential_process = /bin/cat /run/reprieve-job/aws.json
+CONFIG
+  chown "$JOB_USER:$JOB_USER" "$home/.aws/config"
+}
+
+has_job_role() { grep -q '^JOB_ROLE_ARN=.' "$ENV_FILE"; }
 
 use_instance_storage() {
   systemctl start dlami-nvme.service 2>/dev/null || true # waits for the array at first boot
@@ -68,20 +86,28 @@ check_ssm_agent() {
 }
 
 enable_units() {
-  local unit
+  local unit names=()
   for unit in "$BUNDLE"/systemd/*; do
-    install -m 644 "$unit" "$UNITS/$(basename "$unit")"
+    case "$unit" in
+      *reprieve-job-credentials.*) has_job_role || continue ;;
+    esac
+    install -m 644 "$unit" "$UNITS/"
+    names+=("$(basename "$unit")")
   done
   systemctl daemon-reload
-  for unit in "$BUNDLE"/systemd/*; do
-    systemctl enable --quiet "$(basename "$unit")"
-  done
+  systemctl enable --quiet "${names[@]}"
+  if has_job_role; then
+    systemctl start reprieve-job-credentials.timer
+  fi
   systemctl start reprieve-agent.service
 }
 
 main() {
   install_agent "$1"
   add_job_user
+  if has_job_role; then
+    point_jobs_to_their_role
+  fi
   use_instance_storage
   check_ssm_agent
   enable_units
