@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import packages
+from infra import packages, user_data
 from infra.packages import PackageError, host_bundle, local_target, runtime_layer
 from tests.infra.synthesised import FUNCTIONS, ROOT
 
@@ -113,6 +113,53 @@ def test_a_host_installs_the_bundle_as_it_arrives_by_zip(host: Path, tmp_path: P
     )
     assert usage.returncode == 2
     assert "reprieve-ctl preempt" in usage.stderr
+
+
+def test_the_agents_unit_starts_what_a_host_installs(host: Path) -> None:
+    unit = (host / "systemd" / "reprieve-agent.service").read_text()
+
+    assert "ExecStart=/opt/reprieve/bin/python -m reprieve_agent\n" in unit
+    assert f"EnvironmentFile={user_data.ENV_FILE}\n" in unit
+    assert "RuntimeDirectory=reprieve\n" in unit  # /run/reprieve, where `ready` appears
+
+
+@pytest.mark.parametrize("role", [True, False])
+def test_units_are_enabled_before_the_agent_starts(
+    host: Path,
+    tmp_path: Path,
+    role: bool,  # noqa: FBT001
+) -> None:
+    commands, units, env_file = tmp_path / "bin", tmp_path / "units", tmp_path / "agent.env"
+    commands.mkdir()
+    units.mkdir()
+    env_file.write_text("JOB_ROLE_ARN=arn:aws:iam::123456789012:role/x\n" if role else "STACK=x\n")
+    systemctl = commands / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
+    systemctl.chmod(0o755)
+
+    subprocess.run(
+        ["bash", "-c", f"source {host}/install.sh; enable_units"],
+        check=True,
+        env={
+            "PATH": f"{commands}:/usr/bin:/bin",
+            "UNITS": str(units),
+            "ENV_FILE": str(env_file),
+        },
+    )
+
+    always = {
+        "reprieve-agent.service",
+        "reprieve-imds-guard.service",
+        "var-lib-reprieve.mount",
+    }
+    for_a_role = {"reprieve-job-credentials.service", "reprieve-job-credentials.timer"}
+    installed = {path.name for path in units.iterdir()}
+    reload, enable, *start = (tmp_path / "calls").read_text().splitlines()
+    assert installed == (always | for_a_role if role else always)
+    assert reload == "daemon-reload"
+    assert set(enable.split()) == {"enable", "--quiet"} | installed
+    assert start[-1] == "start reprieve-agent.service"
+    assert ("start reprieve-job-credentials.timer" in start) is role
 
 
 @pytest.mark.parametrize(
