@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
+import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from reprieve_cli.local import cloud as local_cloud
 from reprieve_cli.local.cloud import Cloud
@@ -69,20 +71,38 @@ class Aws:
         """Return a client; the same arguments give the same one."""
         return _client(tuple(sorted(self.cloud.env.items())), service, app, attempts)
 
+    def try_as(
+        self, credentials: dict[str, str], service: str, operation: str, **parameters: Any
+    ) -> str:
+        """Call *operation* with the credentials of a role; return the error's code, or ``ok``."""
+        make: Any = boto3.Session().client
+        client = make(
+            service,
+            endpoint_url=self.cloud.env["AWS_ENDPOINT_URL"],
+            region_name=self.cloud.env["AWS_REGION"],
+            aws_access_key_id=credentials["AccessKeyId"],
+            aws_secret_access_key=credentials["SecretAccessKey"],
+            aws_session_token=credentials["SessionToken"],
+            verify=self.cloud.env.get("AWS_CA_BUNDLE"),
+        )
+        try:
+            getattr(client, operation)(**parameters)
+        except ClientError as error:
+            return str(error.response["Error"]["Code"])
+        return "ok"
+
 
 @cache
 def _client(env: tuple[tuple[str, str], ...], service: str, app: str, attempts: int) -> Any:
-    given = dict(env)
-    make: Any = boto3.client
-    return make(
-        service,
-        endpoint_url=given["AWS_ENDPOINT_URL"],
-        region_name=given["AWS_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-        verify=given.get("AWS_CA_BUNDLE"),
-        config=Config(user_agent_extra=f"app/{app}", retries={"total_max_attempts": attempts}),
-    )
+    """Make a client as product code does: from the environment alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env:
+            patch.setenv(name, value)
+        make: Any = boto3.Session().client
+        return make(
+            service,
+            config=Config(user_agent_extra=f"app/{app}", retries={"total_max_attempts": attempts}),
+        )
 
 
 @dataclass(frozen=True)

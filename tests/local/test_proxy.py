@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 
 import pytest
 from botocore.exceptions import ClientError
@@ -50,6 +51,17 @@ def test_objects_come_back_byte_for_byte_with_their_checksum(
 
     assert hashlib.sha256(answer["Body"].read()).digest() == hashlib.sha256(body).digest()
     assert s3.head_object(Bucket=bucket, Key="data")["ContentLength"] == size
+
+
+def test_an_upload_is_not_held_up_by_its_expectation_to_continue(aws: Aws, bucket: str) -> None:
+    s3 = aws.client("s3")
+    s3.put_object(Bucket=bucket, Key="warm", Body=b"x")  # connects
+    began = time.monotonic()
+
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=f"quick-{number}", Body=b"x")
+
+    assert time.monotonic() - began < 4  # the SDK would wait a second for each
 
 
 @pytest.mark.parametrize("key", ["a b+c", "ü/%41/%", "dots/../up", "x//y", "q?a=b&c#d"])

@@ -13,8 +13,8 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,6 +41,7 @@ _STOP_SECONDS = 5.0
 _LONGEST_RUN_DIR = 64  # a Unix socket's path holds 107 characters, the agent's needs 41
 _STATE_DIR = Path(".reprieve/local")
 _STATE_FILE = "cloud.json"
+_CONFIG_FILE = "aws-config"
 
 
 class CloudError(Exception):
@@ -54,7 +55,7 @@ class Cloud:
     endpoint: str
     """Where SDK calls go (AWS_ENDPOINT_URL)."""
     env: dict[str, str]
-    """The SDK environment for product code: put it over os.environ, or use it alone."""
+    """The SDK environment for product code: put it over one without other AWS_* variables."""
     control: WorldClient
     run_dir: Path
     """Logs, hosts' directories, certificates: deleted by ``stop``."""
@@ -63,8 +64,13 @@ class Cloud:
     """Of the world, which leads its own process group."""
     region: str = REGION
     account: str = ACCOUNT
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _leash: int | None = field(default=None, repr=False)
+    """Our end of the pipe that the world watches; None for a cloud that nobody holds."""
+
+    def environ(self) -> dict[str, str]:
+        """Return this process's environment with our AWS settings instead of the user's."""
+        others = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
+        return {**others, **self.env}
 
     def stop(self) -> None:
         """End every process of this cloud and delete its run directory; twice is fine."""
@@ -81,12 +87,10 @@ class Cloud:
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def _gone(self, *, seconds: float) -> bool:
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-                return True
-            return False
-        return processes.wait_gone([self.pid], seconds=seconds)
+        gone = processes.wait_gone([self.pid], seconds=seconds)
+        with contextlib.suppress(ChildProcessError):  # it may be another process's child
+            os.waitpid(self.pid, os.WNOHANG)
+        return gone
 
     def __enter__(self) -> Self:
         return self
@@ -268,7 +272,10 @@ def _launch(
                 agent_environment=agent_environment,
                 ministack_python=ministack_python,
             )
-            return _spawn(settings, held=held)
+            cloud = _spawn(settings, held=held)
+        # Our copies of the sockets are closed: if the world dies, its callers hear of it.
+        _wait_ready(cloud)
+        return cloud
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         raise CloudError(_words(error, directory)) from error
@@ -316,19 +323,8 @@ def _spawn(settings: Settings, *, held: bool) -> Cloud:
     if held:
         theirs, ours = os.pipe()
     settings = replace(settings, leash=theirs)
-    inherited = [*settings.sockets, *([theirs] if theirs is not None else [])]
     try:
-        with (settings.run_dir / "world.log").open("ab") as log:
-            process = subprocess.Popen(
-                [settings.python, "-m", "reprieve_cli.local.world", str(settings.save())],
-                pass_fds=inherited,
-                cwd=settings.run_dir,
-                env={**settings.own_environment(), "HOME": str(settings.run_dir)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        pid = _spawn_world(settings)
     except BaseException:
         if ours is not None:
             os.close(ours)
@@ -336,31 +332,52 @@ def _spawn(settings: Settings, *, held: bool) -> Cloud:
     finally:
         if theirs is not None:
             os.close(theirs)
-    cloud = Cloud(
+    return Cloud(
         endpoint=settings.endpoint,
         env=_sdk_environment(settings),
         control=WorldClient(settings.metadata),
         run_dir=settings.run_dir,
         notice_seconds=settings.notice_seconds,
-        pid=process.pid,
-        _process=process,
+        pid=pid,
         _leash=ours,
     )
+
+
+def _spawn_world(settings: Settings) -> int:
+    """Start the world's process in a session of its own; it may outlive us, so no Popen."""
+    command = [settings.python, "-m", "reprieve_cli.local.world", str(settings.save())]
+    inherited = [*settings.sockets, *([settings.leash] if settings.leash is not None else [])]
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  # its own signature
+    log = str(settings.run_dir / "world.log")
+    return os.posix_spawn(
+        settings.python,
+        command,
+        {**settings.own_environment(), "HOME": str(settings.run_dir)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE],
+    )
+
+
+def _wait_ready(cloud: Cloud) -> None:
+    """Wait until *cloud* answers; end it and raise ``CloudError`` if it never does."""
+    deadline = time.monotonic() + _START_SECONDS
     try:
-        _wait_ready(cloud, process)
+        while processes.alive(cloud.pid) and time.monotonic() < deadline:
+            # The socket is bound already: the first request waits until the world takes it.
+            if cloud.control.healthy():
+                return
     except BaseException:
         cloud.stop()
         raise
-    return cloud
-
-
-def _wait_ready(cloud: Cloud, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        # The socket is bound already: the first request waits until the world takes it.
-        if cloud.control.healthy():
-            return
-    raise CloudError(f"the embedded cloud did not start: {_last_line(cloud.run_dir)}")
+    reason = _last_line(cloud.run_dir)
+    cloud.stop()
+    raise CloudError(f"the embedded cloud did not start: {reason}")
 
 
 def _sdk_environment(settings: Settings) -> dict[str, str]:
@@ -371,10 +388,17 @@ def _sdk_environment(settings: Settings) -> dict[str, str]:
         "AWS_REGION": settings.region,
         "AWS_DEFAULT_REGION": settings.region,
         "AWS_EC2_METADATA_DISABLED": "true",
-        # The user's profiles must not leak in.
-        "AWS_CONFIG_FILE": os.devnull,
+        # The user's profiles must not leak in, whichever is chosen.
+        "AWS_CONFIG_FILE": str(settings.run_dir / _CONFIG_FILE),
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_PROFILE": "default",
+        "AWS_DEFAULT_PROFILE": "default",
+        # Nor may the way to our loopback lead over the user's proxy.
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
     }
+    config = f"[default]\nregion = {settings.region}\n"
+    (settings.run_dir / _CONFIG_FILE).write_text(config, encoding="utf-8")
     if settings.tls:
         environment["AWS_CA_BUNDLE"] = settings.tls.authority
         environment["NODE_EXTRA_CA_CERTS"] = settings.tls.authority

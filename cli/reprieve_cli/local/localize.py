@@ -29,6 +29,8 @@ IMAGE = "ami-0123456789abcdef0"
 _DOCUMENT = "AWS::SSM::Document"
 _FUNCTION = "AWS::Lambda::Function"
 _TEMPLATE = "AWS::EC2::LaunchTemplate"
+_MAPPING = "AWS::Lambda::EventSourceMapping"
+_FEWEST = 2  # Lambda takes no less
 _TABLES = frozenset({"AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable"})
 _BUCKET = "AWS::S3::Bucket"
 # ministack 1.5.33 refuses a stack that holds one of these.
@@ -90,6 +92,7 @@ def localize(
         *_fix_image(template),
         *_set_variables(template, notice_seconds),
         *_set_user_data(template, notice_seconds),
+        *_run_few_at_a_time(template),
     ]
     target.mkdir(parents=True, exist_ok=True)
     changed += _leave_out_what_hosts_download(template, assets["files"])
@@ -177,6 +180,17 @@ def _set_user_data(template: Template, notice_seconds: float) -> list[str]:
         if fresh != data.get("UserData"):
             data["UserData"] = fresh
             changed.append(f"{name}: {line}")
+    return changed
+
+
+def _run_few_at_a_time(template: Template) -> list[str]:
+    """Spare a small machine the cold starts of many copies of a function."""
+    changed = []
+    for name, resource in _of_type(template, _MAPPING):
+        scaling = resource["Properties"].get("ScalingConfig", {})
+        if scaling.get("MaximumConcurrency", 0) > _FEWEST:
+            scaling["MaximumConcurrency"] = _FEWEST
+            changed.append(f"{name}: MaximumConcurrency={_FEWEST}")
     return changed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import shutil
 import signal
@@ -57,6 +58,7 @@ def _let_go(leash: int, stop: asyncio.Event) -> None:
 
 def main(arguments: list[str]) -> int:
     settings = load(Path(arguments[0]))
+    os.chdir(settings.run_dir)
     try:
         asyncio.run(run(settings))
     except ministack.MinistackError as error:

@@ -35,8 +35,6 @@ CONTROL = "/_world/"
 IMDS = "/imds/"
 _FIRST_ERROR = 400
 _CUT_POLL_SECONDS = 0.1
-
-
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
