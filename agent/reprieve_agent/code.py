@@ -12,15 +12,13 @@ import json
 import logging
 import os
 import shutil
-import signal
 import stat
-import subprocess
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
 from reprieve.domain.spec import JobSpec
@@ -29,7 +27,6 @@ from reprieve_agent.places import Account
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 COPY_BYTES = 1024 * 1024
@@ -37,6 +34,17 @@ COPY_BYTES = 1024 * 1024
 
 class SetupError(ReprieveError):
     """The code can't be used; the message says why."""
+
+
+class Setup(Protocol):
+    """The setup command of one attempt."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier run of the agent began it: its folder must stay as it is."""
+
+    def run(self, tree: Path) -> None:
+        """Run it in *tree*, or wait for it; raise ``SetupError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +59,8 @@ class CodeCache:
         spec: JobSpec,
         *,
         work: Path,
-        env: Mapping[str, str],
-        log_file: Path,
         account: Account | None,
+        setup: Setup,
         stopped: Callable[[], bool],
     ) -> Path:
         """Return the job's working directory; raise ``SetupError``."""
@@ -61,14 +68,15 @@ class CodeCache:
         mark = tree.with_name(f"{tree.name}.ready")
         if tree == work or mark.exists():
             return tree
-        shutil.rmtree(tree, ignore_errors=True)
-        tree.mkdir(parents=True)
-        if spec.code is not None:
-            self._unpack(spec.code, tree, stopped)
-        if account:
-            _give(tree, account)
+        if not setup.begun:
+            shutil.rmtree(tree, ignore_errors=True)
+            tree.mkdir(parents=True)
+            if spec.code is not None:
+                self._unpack(spec.code, tree, stopped)
+            if account:
+                _give(tree, account)
         if spec.setup:
-            _run_setup(spec, tree, env=env, log_file=log_file, account=account, stopped=stopped)
+            setup.run(tree)
         mark.touch()
         return tree
 
@@ -127,51 +135,6 @@ def _unpack_entry(packed: zipfile.ZipFile, entry: zipfile.ZipInfo, tree: Path) -
         shutil.copyfileobj(source, file, COPY_BYTES)
     executable = entry.external_attr >> 16 & 0o111
     target.chmod(0o755 if executable else 0o644)
-
-
-def _run_setup(
-    spec: JobSpec,
-    tree: Path,
-    *,
-    env: Mapping[str, str],
-    log_file: Path,
-    account: Account | None,
-    stopped: Callable[[], bool],
-) -> None:
-    with log_file.open("ab") as output:
-        try:
-            setup = subprocess.Popen(
-                spec.setup,
-                cwd=tree,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                user=account.uid if account else None,
-                group=account.gid if account else None,
-                extra_groups=account.groups if account else None,
-            )
-        except OSError as error:
-            raise SetupError(f"setup: {spec.setup[0]}: {error.strerror}") from error
-    try:
-        exit_code = _wait(setup, stopped)
-    finally:
-        # What it may have left in the background, too.
-        with suppress(ProcessLookupError):
-            os.killpg(setup.pid, signal.SIGKILL)
-        setup.wait()
-    if exit_code:
-        raise SetupError(f"setup ended with {exit_code}: {' '.join(spec.setup)}")
-
-
-def _wait(setup: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
-    while True:
-        try:
-            return setup.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            if stopped():
-                raise AbortedError("the setup was called off") from None
 
 
 def _digest(spec: JobSpec) -> str:

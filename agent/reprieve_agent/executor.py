@@ -33,6 +33,7 @@ from reprieve_agent.leases import ClosedError, LeaseDesk
 from reprieve_agent.logs import LogPusher
 from reprieve_agent.metadata import Identity
 from reprieve_agent.places import Account, Places
+from reprieve_agent.preparation import SetupRun
 from reprieve_agent.reports import Reports
 from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
 from reprieve_agent.state import Process, State
@@ -94,7 +95,6 @@ class Companions:
 
     watcher: Watcher
     uploads: Uploads
-    pusher: LogPusher
 
 
 class Executor:
@@ -110,6 +110,7 @@ class Executor:
         self._quarantine = Quarantine(config.state_dir / "quarantine.json")
         self._code = CodeCache(config.state_dir / "code", outside.store)
         self._companions: dict[LeaseKey, Companions] = {}
+        self._pushers: dict[LeaseKey, LogPusher] = {}
         self._preparations: dict[LeaseKey, threading.Event] = {}
 
     def follow(self, state: State) -> None:
@@ -193,6 +194,7 @@ class Executor:
                 self._in_thread(self._prepare, action, self._preparation(key))
             case do.AbortPreparation(key):
                 self._preparation(key).set()
+                self._in_thread(self._outside.supervisor.kill, key, self._places(key).setup)
             case do.Launch():
                 self._in_thread(self._launch, action)
             case do.Attach(key, _, base, committed, process):
@@ -206,7 +208,7 @@ class Executor:
     def _prepare(self, action: do.Prepare, stop: threading.Event) -> None:
         key = action.key
         try:
-            restored = self._prepared(action, stop.is_set)
+            restored = self._prepared(action, stop)
         except AbortedError:
             log.info("preparation called off", extra={"lease": str(key)})
         except NoValidCheckpointError as error:
@@ -219,27 +221,38 @@ class Executor:
         else:
             self._emit(on.Prepared(key, restored.base, restored.step))
 
-    def _prepared(self, action: do.Prepare, stopped: Callable[[], bool]) -> Restored:
+    def _prepared(self, action: do.Prepare, stop: threading.Event) -> Restored:
         key, spec, account = action.key, action.lease.spec, self._host.account
         places = self._places(key)
         places.make(account)
+        self._pusher(key)
         self._code.prepare(
             spec,
             work=places.work,
-            env=self._plain_environment(spec),
-            log_file=places.log,
             account=account,
-            stopped=stopped,
+            setup=self._setup(key, spec, stop),
+            stopped=stop.is_set,
         )
         restorer = Restorer(
             self._outside.store,
             self._quarantine,
             report=lambda manifest, why: self._emit(on.Quarantined(key, manifest, why)),
-            stopped=stopped,
+            stopped=stop.is_set,
         )
         if action.exactly:
             return restorer.restore_exactly(action.lease.base, places.resume, account)
         return restorer.restore(action.lease, places.resume, account)
+
+    def _setup(self, key: LeaseKey, spec: JobSpec, stop: threading.Event) -> SetupRun:
+        return SetupRun(
+            key=key,
+            argv=spec.setup,
+            env=self._plain_environment(spec) | {"REPRIEVE_TOKEN": key.token},
+            places=self._places(key),
+            account=self._host.account,
+            supervisor=self._outside.supervisor,
+            stop=stop,
+        )
 
     def _launch(self, action: do.Launch) -> None:
         key, spec = action.key, action.lease.spec
@@ -274,8 +287,7 @@ class Executor:
         if key in self._companions:
             return
         places = self._places(key)
-        notice = self._config.clock.notice.total_seconds()
-        calm, urgent = contract.periods(notice)
+        calm, urgent = contract.periods(self._config.clock.notice.total_seconds())
         companions = Companions(
             watcher=Watcher(key, places, self._emit, calm, urgent),
             uploads=Uploads(
@@ -286,13 +298,10 @@ class Executor:
                 may_commit=lambda: self._outside.desk.may_commit(key),
                 parent=parent,
             ),
-            pusher=LogPusher(
-                key, places.log, self._outside.store, period=notice / LOG_PUSHES_PER_NOTICE
-            ),
         )
         self._companions[key] = companions
         companions.watcher.start()
-        companions.pusher.start()
+        self._pusher(key)
         self._in_thread(self._wait, key, companions, process)
 
     def _wait(self, key: LeaseKey, companions: Companions, process: Process) -> None:
@@ -361,8 +370,10 @@ class Executor:
         if companions:
             companions.watcher.end()
             companions.uploads.abort()
-            companions.pusher.end()
-            companions.pusher.push()
+        pusher = self._pushers.pop(key, None)
+        if pusher:
+            pusher.end()
+            pusher.push()
         self._preparations.pop(key, None)
         self._places(key).remove()
 
@@ -382,11 +393,21 @@ class Executor:
 
     def _push_log_soon(self, key: LeaseKey) -> None:
         """Let the log out before the release says that the attempt is over, if that is quick."""
-        companions = self._companions.get(key)
-        if companions:
-            pushing = threading.Thread(target=companions.pusher.push, daemon=True)
+        pusher = self._pushers.get(key)
+        if pusher:
+            pushing = threading.Thread(target=pusher.push, daemon=True)
             pushing.start()
             pushing.join(FINAL_LOG_SECONDS)
+
+    def _pusher(self, key: LeaseKey) -> LogPusher:
+        """Return what pushes the attempt's log, from its setup on."""
+        pusher = self._pushers.get(key)
+        if pusher is None:
+            period = self._config.clock.notice.total_seconds() / LOG_PUSHES_PER_NOTICE
+            pusher = LogPusher(key, self._places(key).log, self._outside.store, period)
+            self._pushers[key] = pusher
+            pusher.start()
+        return pusher
 
     # ------------------------------------------------------------------------------------
 

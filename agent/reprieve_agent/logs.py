@@ -47,6 +47,8 @@ class LogPusher:
     def push(self) -> None:
         """Push what is new; a failure is made good by the next push."""
         with self._pushing:
+            if not self.path.exists():
+                return
             try:
                 size = self.path.stat().st_size
                 if size == self._pushed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -41,14 +41,22 @@ class Places:
     shared with the job. ``contract`` lies in the run directory, which is memory on a real host.
     """
 
+    name: str
     private: Path
     contract: Path
+    log: Path  # all that the setup command and the job printed
 
     @classmethod
     def of(cls, key: LeaseKey, *, state_dir: Path, run_dir: Path) -> Places:
         """Return the places of one attempt; a hostile job name can't lead out of them."""
         name = f"{quote(key.job, safe='')[:LONGEST_NAME]}-{key.attempt:06d}"
-        return cls(private=state_dir / "attempts" / name, contract=run_dir / "jobs" / name)
+        private = state_dir / "attempts" / name
+        return cls(name, private, run_dir / "jobs" / name, private / "job.log")
+
+    @property
+    def setup(self) -> Places:
+        """The places of the setup command, which runs before the job and as the job does."""
+        return replace(self, name=f"{self.name}-setup", private=self.private / "setup")
 
     @property
     def checkpoints(self) -> Path:
@@ -64,11 +72,6 @@ class Places:
     def work(self) -> Path:
         """The working directory of a job that brought no code."""
         return self.private / "work"
-
-    @property
-    def log(self) -> Path:
-        """All that the job printed."""
-        return self.private / "job.log"
 
     @property
     def order(self) -> Path:

@@ -252,7 +252,7 @@ class SystemdSupervisor(ChildSupervisor):
 
 def unit(places: Places) -> str:
     """Return the name of an attempt's unit."""
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in places.private.name)
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in places.name)
     return f"reprieve-job-{name}.service"
 
 

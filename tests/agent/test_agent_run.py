@@ -220,7 +220,7 @@ def test_a_job_runs_its_own_code_set_up_once(cloud: Cloud, host: HostUnderTest) 
 @pytest.mark.parametrize(
     ("setup", "why"),
     [
-        (("sh", "-c", "echo no; exit 3"), "setup ended with 3"),
+        (("sh", "-c", "echo no; exit 3"), "setup: exit 3: no"),
         (("no-such-program",), "setup: no-such-program: No such file"),
     ],
 )
@@ -231,6 +231,7 @@ def test_a_setup_that_fails_fails_the_attempt(
 
     assert (lease.outcome, lease.cause) == (Outcome.FAILED, Cause.SETUP_FAILED)
     assert why in lease.detail
+    assert cloud.log(lease.key) == ("no\n" if setup[0] == "sh" else "")
 
 
 def test_code_that_isnt_there_fails_the_attempt(cloud: Cloud, host: HostUnderTest) -> None:
