@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
 from reprieve.domain.errors import ReprieveError
+from reprieve.edge.events import is_command_status, undelivered_command
 from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import attested_instance, failures
 from reprieve.edge.settings import RecordReportSettings
@@ -46,6 +48,8 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
 
 
 def _record(record: dict[str, Any]) -> None:
+    if _is_command_status(record["body"]):
+        return
     report = Report.from_json(record["body"])
     attested = wired().settings.attested_sender == "on"
     recorded = wired().uses.record_report(
@@ -60,6 +64,21 @@ def _record(record: dict[str, Any]) -> None:
         attempt=report.key.attempt if report.key else None,
         reason=recorded.refusal or getattr(recorded.decision, "reason", ""),
     )
+
+
+def _is_command_status(body: str) -> bool:
+    """Count an SSM command that didn't run: the metadata path is then the only one left."""
+    try:
+        event = json.loads(body)
+    except ValueError:
+        return False
+    if not isinstance(event, dict) or not is_command_status(event):
+        return False
+    failure = undelivered_command(event)
+    if failure:
+        count(metrics, Metric.SIGNALS_UNDELIVERED)
+        logger.warning("command not delivered", status=failure, detail=event.get("detail"))
+    return True
 
 
 def _count(recorded: Recorded) -> None:

@@ -224,6 +224,24 @@ def test_a_notice_seen_by_the_host_alone_drains_and_orders(
     assert not story.memory.signals.sent  # the host knows: it told us
 
 
+@pytest.mark.parametrize(("status", "undelivered"), [("Success", 0), ("TimedOut", 1)])
+def test_what_ssm_says_of_a_command_is_counted_and_never_poison(
+    status: str,
+    undelivered: int,
+    install: Install,
+    context: Context,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    install(record_report, RecordReportSettings)
+    event = {
+        "source": "aws.ssm",
+        "detail-type": "EC2 Command Invocation Status-change Notification",
+        "detail": {"command-id": "c", "instance-id": "i-0aa00000000000001", "status": status},
+    }
+    assert failed(record_report.lambda_handler(records(event), context)) == []
+    assert metric(capsys.readouterr().out, "SignalsUndelivered") == undelivered
+
+
 def test_commits_are_counted_with_their_lead(
     story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
 ) -> None:

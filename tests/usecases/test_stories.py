@@ -85,6 +85,18 @@ def test_a_host_that_vanishes_without_a_word_costs_one_sweep() -> None:
     assert story.job(job).status is JobStatus.RUNNING
 
 
+def test_a_loss_stays_a_loss_when_the_spot_request_says_terminated_as_well() -> None:
+    story = Story()
+    job = story.submit()
+    host = story.launch()
+    host.run()
+    story.gone(host)
+    story.memory.fleet.reclaimed.add(host.instance_id)
+    story.sweep()
+    assert story.memory.attempt_rows[job, 1].cause is Cause.LOST
+    assert not story.memory.signals.sent
+
+
 def test_a_state_change_is_only_a_bell() -> None:
     story = Story()
     job = story.submit()

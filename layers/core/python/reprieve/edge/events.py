@@ -45,6 +45,21 @@ def parse_event(event: Event, clock: NoticeClock) -> list[Notice]:
     return parser(event["detail"], _time(event.get("time")), clock)
 
 
+def undelivered_command(event: Event) -> str | None:
+    """Return how an SSM command of ours failed to reach its host; None if it did, or isn't one."""
+    detail = event.get("detail")
+    status = detail.get("status") if isinstance(detail, Mapping) else None
+    return None if status == "Success" else str(status)
+
+
+def is_command_status(event: Event) -> bool:
+    """Whether *event* is SSM's word about a command, which shares the reports queue."""
+    return (event.get("source"), event.get("detail-type")) == (
+        Source.SSM,
+        DetailType.COMMAND_STATUS,
+    )
+
+
 def _interruption(detail: Event, at: datetime, clock: NoticeClock) -> list[Notice]:
     """Only hibernate differs; a word nobody knows, or none, is taken as the most urgent."""
     hibernates = detail.get("instance-action") == "hibernate"

@@ -95,7 +95,7 @@ class Reconcile:
         for job in rows:
             self._settle(job, leases.get(job.lease_key), states, silent, swept)
         census = self.census.of(live, silent=self._silent_idle(live.hosts))
-        self._unannounced(census.hosts, swept)
+        self._unannounced(census.hosts, states, swept)
         for host in census.hosts:
             self._tend(host, census, states, swept)
         self._balance(pool, rows, swept)
@@ -158,7 +158,9 @@ class Reconcile:
         else:
             swept.decisions.append((job.id, decision))
 
-    def _unannounced(self, hosts: Sequence[Host], swept: Swept) -> None:
+    def _unannounced(
+        self, hosts: Sequence[Host], states: Mapping[str, InstanceState], swept: Swept
+    ) -> None:
         """
         Act on what only the Spot requests say: the third detector.
 
@@ -168,7 +170,10 @@ class Reconcile:
         ready = [
             host.instance_id
             for host in hosts
-            if host.state is HostState.READY and host.capacity.market is Market.SPOT
+            if host.state is HostState.READY
+            and host.capacity.market is Market.SPOT
+            # A request says "terminated" too, long after; a host that is gone needs no notice.
+            and states.get(host.instance_id) is InstanceState.ALIVE
         ]
         now = self.now()
         found = [
