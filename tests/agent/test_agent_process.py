@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -231,3 +232,167 @@ def test_an_agent_killed_without_a_word_finds_its_job_again(
     assert account.log(key).count("first step 1\n") == 1
     assert pid
     assert [line["message"] for line in agent.log].count("going on after a restart") == 1
+
+
+SLOW_SAVER = """
+    import hashlib, os, pathlib, time
+    import reprieve_job
+    job = reprieve_job.connect(total_steps=1000)
+    gate = pathlib.Path(os.environ["GATE"])
+    print("first step", (job.resume_step or 0) + 1, flush=True)
+    for step in range((job.resume_step or 0) + 1, 1000):
+        time.sleep(0.02)
+        request = job.step(step)
+        if request is not None:
+            with job.checkpoint(step) as folder:
+                (folder / "state").write_text(str(step))
+                print("saving", flush=True)
+                while not gate.exists():
+                    time.sleep(0.01)
+            if request.must_exit:
+                raise SystemExit(reprieve_job.REQUEUE)
+"""
+
+
+def slow_saver(gate: Path) -> JobSpec:
+    return JobSpec(("python", "-c", textwrap.dedent(SLOW_SAVER)), env={"GATE": str(gate)})
+
+
+def local_log(agent: AgentProcess) -> str:
+    logs = list((agent.folder / "state" / "attempts").glob("*/job.log"))
+    return logs[0].read_text() if logs else ""
+
+
+def test_an_agent_killed_during_the_save_finishes_the_same_request(
+    account: Account, agent: AgentProcess, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    key = account.submit(slow_saver(gate))
+    wait_until(lambda: (account.lease(key).step or 0) >= 5, "training")
+    agent.metadata.interrupt(time=soon(8))
+    wait_until(lambda: "saving" in local_log(agent), "saving")
+
+    agent.kill()
+    agent.start()
+    wait_until(lambda: agent.job().get("request"), "the request stands")
+    gate.touch()
+
+    wait_until(lambda: account.lease(key).state is LeaseState.DONE, "released")
+    lease = account.lease(key)
+    assert (lease.outcome, lease.cause, lease.exit_code) == (
+        Outcome.INTERRUPTED,
+        Cause.NOTICE,
+        75,
+    )
+    assert len(account.manifests()) == 1
+    asked = {line["request"] for line in agent.log if line["message"] == "asked the job"}
+    assert asked == {f"interruption:{INSTANCE}:1"}
+
+
+def test_an_agent_killed_during_the_setup_waits_for_the_same_setup(
+    account: Account, agent: AgentProcess, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    setup = ("sh", "-c", f"echo setting up; while [ ! -e {gate} ]; do sleep 0.05; done")
+    key = account.submit(JobSpec(("echo", "the job"), setup=setup))
+    wait_until(lambda: "setting up" in local_log(agent), "setting up")
+
+    agent.kill()
+    agent.start()
+    wait_until(lambda: agent.job().get("stage") == "PREPARING", "adopted")
+    gate.touch()
+
+    wait_until(lambda: account.lease(key).state is LeaseState.DONE, "finished")
+    assert account.lease(key).outcome is Outcome.FINISHED
+    assert account.log(key) == "setting up\nthe job\n"
+
+
+def test_a_job_that_ends_while_nobody_watches_is_accounted_for(
+    account: Account, agent: AgentProcess
+) -> None:
+    key = account.submit(chain_job(TOTAL=40, PAUSE=0.02))
+    wait_until(lambda: (account.lease(key).step or 0) >= 5, "training")
+
+    agent.kill()
+    wait_until(lambda: "state" in local_log(agent), "the job ends")
+    agent.start()
+
+    wait_until(lambda: account.lease(key).state is LeaseState.DONE, "finished")
+    lease = account.lease(key)
+    assert (lease.outcome, lease.exit_code, lease.committed_step) == (Outcome.FINISHED, 0, 40)
+
+
+def test_with_the_agent_down_the_command_asks_the_job_itself(
+    account: Account, agent: AgentProcess, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    key = account.submit(slow_saver(gate))
+    wait_until(lambda: (account.lease(key).step or 0) >= 5, "training")
+    agent.kill()
+
+    code, answer = agent.ctl(
+        "preempt",
+        *("--request-id", "interruption", "--kind", "interruption"),
+        *("--noticed-at", soon(0), "--deadline", soon(8), "--wait", "8", "--json"),
+    )
+
+    assert code == 40
+    assert answer["woken"] == 1
+    assert answer["saved_step"] >= 5
+    assert not answer["agent_restarted"]
+    agent.start()
+    wait_until(lambda: account.lease(key).state is LeaseState.DONE, "released")
+    assert account.lease(key).committed_step == answer["saved_step"]
+
+
+def test_the_agent_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "reprieve_agent"],
+        env={"PATH": os.defpath, "STACK": "Reprieve", "POOL": "small"},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "not set: JOBS_TABLE, CHECKPOINTS_BUCKET" in json.loads(line)["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("preempt",),
+        ("preempt", "--kind", "interruption"),
+        ("preempt", "--request-id", "x", "--kind", "interruption", "--wait", "soon"),
+        ("preempt", "--request-id"),
+        ("dance",),
+    ],
+)
+def test_a_usage_error_of_the_command_exits_2(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(CTL), *arguments], capture_output=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_without_agent_and_job_the_command_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "reprieve_agent.ctl", "preempt"),
+            *("--request-id", "interruption", "--kind", "interruption"),
+        ],
+        env={
+            "PATH": os.defpath,
+            "REPRIEVE_SOCKET": str(tmp_path / "agent.sock"),
+            "REPRIEVE_STATE_DIR": str(tmp_path),
+        },
+        capture_output=True,
+        check=False,
+    )
+
+    assert done.returncode == 11
+    assert json.loads(done.stdout)["result"] == "agent down, no job"
