@@ -26,6 +26,9 @@ HOST_LOCK = ROOT / "requirements" / "host.txt"
 OUR_SOURCES = ("layers/core/python/reprieve", "agent", "cli/reprieve_cli")
 AGENT_UNITS = ROOT / "agent" / "systemd"
 HOST_FILES = ROOT / "infra" / "host"
+# What the agent and the job's credentials call. botocore describes 400 services more, which
+# are nine tenths of its bytes, fetched and unpacked while a job waits for its host.
+HOST_SERVICES = frozenset({"dynamodb", "s3", "sqs", "sts"})
 KEPT_BUILDS = 4
 UNIT_SUFFIXES = {".service", ".mount", ".timer", ".socket"}
 
@@ -106,6 +109,7 @@ def host_bundle() -> Built:
         _install(site, HOST, ["--require-hashes", "-r", str(HOST_LOCK)])
         _install(site, HOST, ["--no-build-isolation", "--reinstall-package", "reprieve", str(ROOT)])
         shutil.rmtree(site / "bin", ignore_errors=True)  # scripts of this machine's interpreter
+        _keep_services(site / "botocore" / "data")
         foreign = [path.name for path in site.rglob("*.so")]
         if foreign:
             raise PackageError(
@@ -119,6 +123,12 @@ def host_bundle() -> Built:
             shutil.copy(path, units if path.suffix in UNIT_SUFFIXES else folder)
 
     return _cached("host", digest, build)
+
+
+def _keep_services(data: Path) -> None:
+    for folder in data.iterdir():
+        if folder.is_dir() and folder.name not in HOST_SERVICES:
+            shutil.rmtree(folder)
 
 
 def _install(site: Path, target: Target, what: list[str]) -> None:

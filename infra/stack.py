@@ -75,6 +75,7 @@ class ReprieveStack(Stack):
             "ReconcileFunction": self.interruption.reconcile.function.function_name,
             "SsmDocument": self.fleet.document_name,
             "AlarmTopic": self.watch.topic.topic_arn,
+            "HostRole": self.fleet.host_role.role_arn,
         }
         for name, pool in config.pools.items():
             template = self.fleet.templates[name]

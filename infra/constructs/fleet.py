@@ -7,23 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import (
-    Aws,
-    CfnTag,
-    Fn,
-)
-from aws_cdk import (
-    aws_ec2 as ec2,
-)
-from aws_cdk import (
-    aws_iam as iam,
-)
-from aws_cdk import (
-    aws_s3_assets as assets,
-)
-from aws_cdk import (
-    aws_ssm as ssm,
-)
+from aws_cdk import AssetHashType, Aws, CfnTag, Fn
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra import user_data
@@ -144,7 +132,15 @@ class Fleet(Construct):
             vpc=self.vpc,
             description="Reprieve hosts: out to AWS and to what jobs need, nothing in",
         )
-        self.bundle = assets.Asset(self, "HostBundle", path=str(host_bundle().folder))
+        built = host_bundle()
+        self.bundle = assets.Asset(
+            self,
+            "HostBundle",
+            path=str(built.folder),
+            # Named by what it was made from, so that nobody has to read it again.
+            asset_hash=built.digest,
+            asset_hash_type=AssetHashType.CUSTOM,
+        )
         self.document_name = f"{stack_name}-preempt"
         ssm.CfnDocument(
             self,

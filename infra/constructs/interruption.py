@@ -6,34 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import (
-    Aws,
-    Duration,
-)
-from aws_cdk import (
-    aws_events as events,
-)
-from aws_cdk import (
-    aws_events_targets as targets,
-)
-from aws_cdk import (
-    aws_iam as iam,
-)
-from aws_cdk import (
-    aws_lambda as lambda_,
-)
-from aws_cdk import (
-    aws_lambda_destinations as destinations,
-)
-from aws_cdk import (
-    aws_lambda_event_sources as event_sources,
-)
-from aws_cdk import (
-    aws_scheduler as scheduler,
-)
-from aws_cdk import (
-    aws_sqs as sqs,
-)
+from aws_cdk import AssetHashType, Aws, Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_lambda_event_sources as event_sources
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.config import Config, compact, pool_entry
@@ -199,7 +180,14 @@ class Interruption(Construct):
         return [
             self._layer("CoreLayer", lambda_.Code.from_asset(str(CORE_LAYER), exclude=NOT_SHIPPED)),
             # Excludes nothing: byte code is part of this one.
-            self._layer("RuntimeLayer", lambda_.Code.from_asset(str(built.folder))),
+            self._layer(
+                "RuntimeLayer",
+                lambda_.Code.from_asset(
+                    str(built.folder),
+                    asset_hash=built.digest,
+                    asset_hash_type=AssetHashType.CUSTOM,
+                ),
+            ),
         ]
 
     def _layer(self, construct_id: str, code: lambda_.AssetCode) -> lambda_.LayerVersion:

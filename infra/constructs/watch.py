@@ -10,21 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aws_cdk import (
-    Duration,
-)
-from aws_cdk import (
-    aws_cloudwatch as cloudwatch,
-)
-from aws_cdk import (
-    aws_cloudwatch_actions as actions,
-)
-from aws_cdk import (
-    aws_sns as sns,
-)
-from aws_cdk import (
-    aws_sns_subscriptions as subscriptions,
-)
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from infra.config import Config

@@ -21,6 +21,7 @@ OUTPUTS = {
     "ReconcileFunction",
     "SsmDocument",
     "AlarmTopic",
+    "HostRole",
 }
 
 

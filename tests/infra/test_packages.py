@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra import packages, user_data
-from infra.packages import PackageError, host_bundle, local_target, runtime_layer
+from infra.packages import HOST_SERVICES, PackageError, host_bundle, local_target, runtime_layer
 from tests.infra.synthesised import FUNCTIONS, ROOT
 
 
@@ -73,13 +74,30 @@ def test_the_agent_imports_from_the_host_bundle_alone(host: Path) -> None:
     assert done.stdout.startswith(str(host))
 
 
+def test_the_bundle_knows_the_services_that_a_host_calls(host: Path) -> None:
+    sources = [*(ROOT / "agent" / "reprieve_agent").glob("*.py")]
+    sources += [ROOT / "infra" / "host" / "job_credentials.py"]
+    called = {
+        name
+        for source in sources
+        for name in re.findall(r'\.client\(\s*"(\w+)"', source.read_text())
+    } | {"s3"}  # made by the adapter, with its own switches
+
+    assert called == HOST_SERVICES
+    done = _python(
+        [host / "site"],
+        "import boto3\n"
+        f"for name in {sorted(HOST_SERVICES)}: boto3.client(name, region_name='us-east-1')",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_host_installs_the_bundle_as_it_arrives_by_zip(host: Path, tmp_path: Path) -> None:
     """The zip loses file modes, and the image may have no pip: neither matters."""
     archive = tmp_path / "bundle.zip"
     with zipfile.ZipFile(archive, "w") as bundle:
         for path in host.rglob("*"):
-            if "botocore/data" not in str(path):  # most of the bytes, none of the code
-                bundle.write(path, path.relative_to(host))
+            bundle.write(path, path.relative_to(host))
     unpacked, prefix = tmp_path / "unpacked", tmp_path / "opt"
     subprocess.run([sys.executable, "-m", "zipfile", "-e", archive, unpacked], check=True)
 
