@@ -333,6 +333,34 @@ def test_following_a_log_goes_from_attempt_to_attempt_and_ends_with_the_job(
     assert err == "-- attempt 2\n"
 
 
+def test_following_a_log_survives_that_its_beginning_is_cut_off(
+    story: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies, rows = story.objects.bodies, story.memory.job_rows
+    lines = [f"line {n} {'.' * 300}\n" for n in range(40)]
+    key = log_key("job-1", 2)
+    bodies[key] = "".join(lines[:10]).encode()
+
+    def is_cut() -> None:
+        bodies[key] = ("[cut]\n" + "".join(lines[5:20])).encode()
+
+    def is_cut_again() -> None:
+        bodies[key] = ("[cut]\n" + "".join(lines[15:30])).encode()
+
+    def grew_too_fast_for_us() -> None:
+        bodies[key] = ("[cut]\n" + "".join(lines[35:])).encode()
+
+    def finishes() -> None:
+        rows["job-1"] = replace(rows["job-1"], status=JobStatus.SUCCEEDED)
+
+    scenes = iter([is_cut, is_cut_again, grew_too_fast_for_us, finishes])
+
+    logs.follow_log(story.cloud, rows["job-1"], attempt=None, sleep=lambda _: next(scenes)())
+
+    out = capsys.readouterr().out
+    assert out == "".join(lines[:30]) + "[cut]\n" + "".join(lines[35:])
+
+
 def test_wait_tells_what_is_new_until_the_job_is_over(
     story: Cli, capsys: pytest.CaptureFixture[str]
 ) -> None:

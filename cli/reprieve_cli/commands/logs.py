@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import click
 
@@ -16,6 +17,7 @@ from reprieve_cli.stack import Cloud
 from reprieve_cli.terminal import trouble
 
 POLL_SECONDS = 2.0
+ANCHOR_BYTES = 1024
 
 
 @click.command(short_help="Print what a job wrote.")
@@ -52,21 +54,50 @@ def follow_log(
 ) -> None:
     """Write what comes, attempt after attempt, until the job (or *attempt*) is over."""
     at = attempt or _newest(cloud, job) or job.attempt
-    written = 0
+    tail = _Tail(cloud, log_key(job.id, at))
     while True:
         job = find_job(cloud, job.id)  # before the read: what is over has written its last
         over = job.terminal or job.attempt > at
-        body = cloud.objects.read(log_key(job.id, at), start=written)
+        body = tail.new()
         if body:
-            written += len(body)
             _write(body)
         elif over and (job.terminal or attempt is not None):
             return
         elif over:
-            at, written = at + 1, 0
+            at += 1
+            tail = _Tail(cloud, log_key(job.id, at))
             trouble(f"-- attempt {at}")
         else:
             sleep(POLL_SECONDS)
+
+
+@dataclass(slots=True)
+class _Tail:
+    """
+    Reads what was added to one log.
+
+    A long log loses its beginning from one copy to the next, so the place where we stopped
+    is known by the bytes before it, not by its number alone.
+    """
+
+    cloud: Cloud
+    key: str
+    _at: int = 0
+    _before: bytes = b""
+
+    def new(self) -> bytes:
+        """Return what came since the last call."""
+        seen = len(self._before)
+        body = self.cloud.objects.read(self.key, start=self._at - seen) or b""
+        if not body.startswith(self._before):
+            body = self.cloud.objects.read(self.key) or b""
+            found = body.rfind(self._before)
+            self._at, seen = 0, found + seen if found >= 0 else 0
+        else:
+            self._at -= seen
+        self._at += len(body)
+        self._before = body[-ANCHOR_BYTES:]
+        return body[seen:]
 
 
 def _newest(cloud: Cloud, job: Job) -> int | None:
