@@ -20,6 +20,17 @@ pytestmark = pytest.mark.e2e
 
 STACK = "Reprieve"
 CONTEXT = {"stack": STACK, "reprieve": {"notice_seconds": 6.0}}
+FROM_SNS = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sns.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": "*",
+        }
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -95,10 +106,8 @@ def test_every_function_imports_its_layers_and_answers_over_tls_with_its_own_rol
     deployed: Deployed,
 ) -> None:
     client = deployed.aws.client("lambda")
-    empty = {"Records": []}
-
     for output in ("HandleNoticeFunction", "ReplaceHostFunction", "RecordReportFunction"):
-        answer = client.invoke(FunctionName=deployed.outputs[output], Payload=json.dumps(empty))
+        answer = client.invoke(FunctionName=deployed.outputs[output], Payload='{"Records": []}')
         text = answer["Payload"].read().decode()
         assert "Unable to import" not in text
         assert "Worker init failed" not in text
@@ -138,7 +147,9 @@ def test_the_pump_turns_logs_and_queues_into_metrics_that_trip_the_alarms(
     aws = deployed.aws
     cloudwatch, sqs = aws.client("cloudwatch"), aws.client("sqs")
     dead = next(url for url in sqs.list_queues()["QueueUrls"] if "Dead" in url and "Intake" in url)
-    inbox = sqs.create_queue(QueueName="alarms")["QueueUrl"]
+    inbox = sqs.create_queue(QueueName="alarms", Attributes={"Policy": json.dumps(FROM_SNS)})[
+        "QueueUrl"
+    ]
     aws.client("sns").subscribe(
         TopicArn=deployed.outputs["AlarmTopic"],
         Protocol="sqs",

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
-
-from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
     from reprieve_cli.local.world.timeline import Timeline
@@ -25,7 +24,10 @@ _QUEUE_METRICS = {
 }
 _AGE = "ApproximateAgeOfOldestMessage"
 
+_LATENESS_MS = 60_000  # a function's lines arrive when it ends, with the times of their writing
+
 Datum = dict[str, Any]
+_Line = tuple[str, str, int, str]
 
 
 class Pump:
@@ -33,8 +35,8 @@ class Pump:
         self._upstream = upstream
         self._timeline = timeline
         self._task: asyncio.Task[None] | None = None
-        self._read_until: dict[str, int] = {}
-        self._seen: set[str] = set()
+        self._newest: dict[str, int] = {}
+        self._seen: set[tuple[_Line, int]] = set()
         self._waiting_since: dict[str, float] = {}
 
     def set(self, *, seconds: float) -> None:
@@ -49,8 +51,8 @@ class Pump:
         while True:
             try:
                 await self.once()
-            except (BotoCoreError, ClientError) as error:
-                self._timeline.note("pump failed", reason=str(error))
+            except Exception as error:  # noqa: BLE001  # a pump that died in silence is no pump
+                self._timeline.note("pump failed", reason=f"{type(error).__name__}: {error}")
             await asyncio.sleep(seconds)
 
     async def once(self) -> None:
@@ -65,22 +67,32 @@ class Pump:
         await self._put("AWS/SQS", data)
 
     async def _pump_logs(self, group: str) -> None:
-        answer = await self._upstream.call(
-            "logs",
-            "filter_log_events",
-            logGroupName=group,
-            startTime=self._read_until.get(group, 0),
-        )
-        data: dict[str, list[Datum]] = {}
-        for event in answer["events"]:
-            if event["eventId"] in self._seen:
-                continue
-            self._seen.add(event["eventId"])
-            self._read_until[group] = max(self._read_until.get(group, 0), event["timestamp"])
-            for namespace, datum in embedded_metrics(event["message"]):
-                data.setdefault(namespace, []).append(datum)
+        data: defaultdict[str, list[Datum]] = defaultdict(list)
+        for message in await self._fresh_lines(group):
+            for namespace, datum in embedded_metrics(message):
+                data[namespace].append(datum)
         for namespace, found in data.items():
             await self._put(namespace, found)
+
+    async def _fresh_lines(self, group: str) -> list[str]:
+        """Read the lines of *group* that were not read before; late ones are found, too."""
+        newest = self._newest.get(group, 0)
+        page: dict[str, Any] = {"logGroupName": group, "startTime": max(newest - _LATENESS_MS, 0)}
+        lines = []
+        met: Counter[_Line] = Counter()
+        while True:
+            answer = await self._upstream.call("logs", "filter_log_events", **page)
+            for event in answer["events"]:
+                # ministack gives no ids to what functions write: the n-th of equal lines.
+                line = (group, event["logStreamName"], event["timestamp"], event["message"])
+                met[line] += 1
+                if (line, met[line]) not in self._seen:
+                    self._seen.add((line, met[line]))
+                    self._newest[group] = max(self._newest.get(group, 0), event["timestamp"])
+                    lines.append(event["message"])
+            if not answer.get("nextToken"):
+                return lines
+            page["nextToken"] = answer["nextToken"]
 
     async def _queue_data(self, url: str) -> list[Datum]:
         answer = await self._upstream.call(
