@@ -88,7 +88,12 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
     sqs = session.client("sqs", config=quick)
     reports = Reports(sqs, config.reports_queue_url, instance_id)
     polling = ClientConfig(read_timeout=LONG_POLL_SECONDS + 10, connect_timeout=5)
-    work = WorkQueue(session.client("sqs", config=polling), config.work_queue_url, inbox.put)
+    work = WorkQueue(
+        session.client("sqs", config=polling),
+        config.work_queue_url,
+        inbox.put,
+        config.clock.notice,
+    )
     systemd = config.supervisor is SupervisorKind.SYSTEMD
     outside = Outside(
         desk=desk,

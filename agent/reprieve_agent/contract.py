@@ -116,7 +116,7 @@ class Watcher:
         """Look in a thread of its own."""
         threading.Thread(target=self.run, name="contract", daemon=True).start()
 
-    def hurry(self, urgent: bool) -> None:  # noqa: FBT001 - it reads `hurry(request is open)`
+    def hurry(self, *, urgent: bool) -> None:
         """Look often while an answer is awaited."""
         if urgent and not self.urgent:
             self._wake.set()

@@ -117,10 +117,11 @@ class Executor:
         """Let what runs by itself know where things stand."""
         tenure = state.tenure
         self._outside.desk.follow(state.follows, tenure.progress if tenure else None)
-        self._outside.work.want(state.wants_work)
+        self._outside.work.want(tickets=state.wants_work)
         companions = self._companions.get(tenure.key) if tenure else None
         if companions and tenure:
-            companions.watcher.hurry(tenure.request is not None and tenure.request.open)
+            awaited = tenure.request is not None and tenure.request.open
+            companions.watcher.hurry(urgent=awaited)
 
     def carry_out(self, action: Action) -> None:
         """Do it, or begin it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from reprieve.domain.errors import MalformedError
@@ -24,10 +25,15 @@ PAUSE_SECONDS = 1.0
 class WorkQueue:
     """One ticket at a time: the next is asked for when the last one is decided."""
 
-    def __init__(self, client: SQSClient, url: str, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, client: SQSClient, url: str, emit: Callable[[Event], None], notice: timedelta
+    ) -> None:
         self._client = client
         self._url = url
         self._emit = emit
+        # SQS takes whole seconds. Short enough that a message which SQS hands to a host just
+        # as that one leaves is rare, long enough to cost next to nothing.
+        self._wait = max(1, min(LONG_POLL_SECONDS, int(notice / timedelta(seconds=4))))
         self._wanted = threading.Event()
         self._ended = threading.Event()
 
@@ -40,9 +46,9 @@ class WorkQueue:
         self._ended.set()
         self._wanted.set()
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it reads `want(state.wants_work)`
+    def want(self, *, tickets: bool) -> None:
         """Receive, or don't."""
-        if wanted:
+        if tickets:
             self._wanted.set()
         else:
             self._wanted.clear()
@@ -77,7 +83,7 @@ class WorkQueue:
 
     def _receive(self) -> None:
         answer = self._client.receive_message(
-            QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=LONG_POLL_SECONDS
+            QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=self._wait
         )
         for message in answer.get("Messages", []):
             try:

@@ -180,7 +180,7 @@ class HostUnderTest:
             metadata_answers=lambda: watcher.answers,
         )
         reports = Reports(sqs, "reports", self.instance_id)
-        work = WorkQueue(sqs, "work", self.inbox.put)
+        work = WorkQueue(sqs, "work", self.inbox.put, self.clock.notice)
         identity = Identity(self.instance_id, "g5.xlarge", "us-east-1a", Market.SPOT)
         outside = Outside(
             desk=self.desk,

@@ -131,7 +131,7 @@ def test_advice_is_seen_once_with_its_own_time(
     [
         ('[{"NotBefore": "04 Mar 2026 14:00:00 GMT", "State": "active"}]', timedelta(hours=2)),
         (
-            '[{"NotBefore": "05 Mar 2026 12:00:00 GMT"}, {"NotBefore": "04 Mar 2026 15:00:00 GMT"}]',
+            '[{"NotBefore": "05 Mar 2026 12:00:00 GMT"}, {"NotBefore": "2026-03-04T15:00:00Z"}]',
             timedelta(hours=3),
         ),
         ('[{"NotBefore": "04 Mar 2026 14:00:00 GMT", "State": "completed"}]', None),

@@ -1,0 +1,342 @@
+"""Local checkpoints: which folders count, how they are committed, which are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve.domain.errors import UnknownOutcomeError
+from reprieve_agent import checkpoint
+from reprieve_agent import events as on
+from reprieve_agent.events import Event
+from reprieve_agent.upload import Uploads
+from tests.agent.fakes import MemoryCheckpoints
+from tests.agent.harness import wait_until
+from tests.builders import a_key
+
+KEY = a_key()
+FILES = {"model.bin": b"weights" * 100, "inner/optimizer.bin": b"moments" * 300}
+
+
+def save(
+    folder: Path,
+    step: int,
+    files: dict[str, bytes] | None = None,
+    name: str = "step-{}",
+    **manifest: Any,
+) -> Path:
+    """Leave a whole checkpoint, as a job would."""
+    target = folder / name.format(step)
+    described = []
+    for path, body in (files or FILES).items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_bytes(body)
+        sha256 = hashlib.sha256(body).hexdigest()
+        described.append({"path": path, "size": len(body), "sha256": sha256})
+    written = {"v": 1, "step": step, "world_size": 2, "framework": "torch", "files": described}
+    (target / "MANIFEST.json").write_text(json.dumps(written | manifest))
+    return target
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((folder / "MANIFEST.json").read_text())
+    change(manifest)
+    (folder / "MANIFEST.json").write_text(json.dumps(manifest))
+
+
+def make_link(path: Path) -> None:
+    path.rename(path.with_name("hidden"))
+    path.symlink_to(path.with_name("hidden"))
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def test_whole_steps_are_found_by_number(tmp_path: Path) -> None:
+    for step in (900, 1000, 5):
+        save(tmp_path, step)
+    save(tmp_path, 7, name="step-00007")
+
+    assert checkpoint.whole_steps(tmp_path) == [5, 7, 900, 1000]
+    assert checkpoint.folder_of(tmp_path, 7) == tmp_path / "step-00007"
+
+
+def test_a_folder_that_isnt_there_holds_nothing(tmp_path: Path) -> None:
+    assert checkpoint.whole_steps(tmp_path / "nowhere") == []
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no manifest yet": lambda f: (f / "MANIFEST.json").unlink(),
+    "half a manifest": lambda f: (f / "MANIFEST.json").write_text('{"v": 1, "st'),
+    "a manifest that is a list": lambda f: (f / "MANIFEST.json").write_text("[]"),
+    "a manifest that is a link": lambda f: make_link(f / "MANIFEST.json"),
+    "a missing file": lambda f: (f / "model.bin").unlink(),
+    "a short file": lambda f: (f / "model.bin").write_bytes(b"short"),
+    "a file that is a link": lambda f: make_link(f / "model.bin"),
+    "a folder that is a link": lambda f: make_link(f / "inner"),
+    "a file that is a pipe": lambda f: make_pipe(f / "model.bin"),
+    "a file that is a folder": lambda f: make_folder(f / "model.bin"),
+    "no files": lambda f: rewrite(f, lambda m: m.update(files=[])),
+    "another step": lambda f: rewrite(f, lambda m: m.update(step=41)),
+    "no step": lambda f: rewrite(f, lambda m: m.pop("step")),
+    "a path outside": lambda f: rewrite(f, lambda m: m["files"][0].update(path="../x")),
+    "an absolute path": lambda f: rewrite(f, lambda m: m["files"][0].update(path="/etc/passwd")),
+    "a path with a zero": lambda f: rewrite(f, lambda m: m["files"][0].update(path="a\0b")),
+    "an empty path": lambda f: rewrite(f, lambda m: m["files"][0].update(path="")),
+    "a digest that isn't one": lambda f: rewrite(f, lambda m: m["files"][0].update(sha256="x")),
+    "a size that isn't one": lambda f: rewrite(f, lambda m: m["files"][0].update(size="many")),
+    "files that aren't a list": lambda f: rewrite(f, lambda m: m.update(files={"a": 1})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_what_isnt_whole_isnt_found(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    folder = save(tmp_path, 40)
+    assert checkpoint.whole_steps(tmp_path) == [40]
+
+    damage(folder)
+
+    assert checkpoint.whole_steps(tmp_path) == []
+    assert checkpoint.fault(folder, 40)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".step-40.part", ".step-40.old", "step-40.tmp", "step-", "step-4x", "step--4", "latest"],
+)
+def test_other_names_arent_checkpoints(tmp_path: Path, name: str) -> None:
+    save(tmp_path, 40, name=name)
+
+    assert checkpoint.whole_steps(tmp_path) == []
+
+
+def test_the_two_newest_committed_are_kept_and_all_that_is_newer(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40, 50):
+        save(tmp_path, step)
+
+    checkpoint.prune(tmp_path, committed=40)
+
+    assert checkpoint.whole_steps(tmp_path) == [30, 40, 50]
+    assert {path.name for path in tmp_path.iterdir()} == {"step-30", "step-40", "step-50"}
+
+
+# Committing -------------------------------------------------------------------------------
+
+
+@dataclass
+class Sender:
+    """Uploads of one attempt over a bucket in memory."""
+
+    folder: Path
+    store: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    said: list[Event] = field(default_factory=list)
+    ours: bool = True
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        self.uploads = Uploads(
+            KEY, self.folder, self.store, self.said.append, lambda: self.ours, self.parent
+        )
+
+    def commit(self, step: int) -> Event:
+        before = len(self.said)
+        self.uploads.start(step)
+        wait_until(lambda: len(self.said) > before, "an answer")
+        return self.said[-1]
+
+    def idle(self) -> bool:
+        return not self.uploads._running
+
+
+def test_a_commit_is_what_was_saved_under_fresh_keys(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path, parent="jobs/job-1/manifests/000000-000000000020.json")
+
+    event = sender.commit(40)
+
+    assert isinstance(event, on.Committed)
+    manifest = sender.store.manifest(event.manifest)
+    assert (manifest.step, manifest.attempt, manifest.token) == (40, 1, "t1")
+    assert (manifest.framework, manifest.world_size) == ("torch", 2)
+    assert manifest.parent == sender.parent
+    assert {f.path: sender.store.objects[f.key] for f in manifest.files} == FILES
+    assert event.bytes == sum(map(len, FILES.values()))
+    assert event.digest == hashlib.sha256(sender.store.objects[event.manifest]).hexdigest()
+
+
+def test_the_manifest_is_written_last(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+
+    sender.commit(40)
+
+    assert [operation for operation, _ in sender.store.calls] == ["put_file", "put_file", "commit"]
+
+
+def test_each_commit_names_the_one_before_as_its_parent(tmp_path: Path) -> None:
+    sender = Sender(tmp_path, parent="the base")
+    keys: list[str | None] = ["the base"]
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+        event = sender.commit(step)
+        assert isinstance(event, on.Committed)
+        assert sender.store.manifest(event.manifest).parent == keys[-1]
+        keys.append(event.manifest)
+
+
+def test_the_same_step_committed_again_is_fine_and_overwrites_nothing(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    first = Sender(tmp_path)
+    before = first.commit(40)
+    assert isinstance(before, on.Committed)
+    kept = dict(first.store.objects)
+
+    again = Sender(tmp_path, store=first.store, parent=before.manifest).commit(40)
+
+    assert isinstance(again, on.Committed)
+    assert (again.manifest, again.digest) == (before.manifest, before.digest)
+    assert kept.items() <= first.store.objects.items()
+
+
+def test_the_first_commit_of_a_step_stands_whatever_comes_later(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+    first = sender.commit(40)
+    save(tmp_path, 40, {"model.bin": b"another run"})
+
+    later = sender.commit(40)
+
+    assert isinstance(first, on.Committed)
+    assert isinstance(later, on.Committed)
+    assert later.digest == first.digest
+
+
+def test_a_flipped_byte_is_never_committed(tmp_path: Path) -> None:
+    folder = save(tmp_path, 40)
+    (folder / "model.bin").write_bytes(b"W" + FILES["model.bin"][1:])
+    sender = Sender(tmp_path)
+
+    event = sender.commit(40)
+
+    assert isinstance(event, on.CommitFailed)
+    assert "SHA-256" in event.reason
+    assert [op for op, _ in sender.store.calls if op == "commit"] == []
+
+
+def test_a_step_that_is_gone_is_no_commit(tmp_path: Path) -> None:
+    assert Sender(tmp_path).commit(40) == on.CommitFailed(KEY, 40, "step-40 is gone")
+
+
+def test_a_folder_rotated_away_in_the_middle_is_committed_all_the_same(tmp_path: Path) -> None:
+    folder = save(tmp_path, 40)
+    sender = Sender(tmp_path)
+
+    def before(operation: str, _key: str) -> None:
+        if operation == "put_file" and folder.exists():
+            folder.rename(tmp_path / ".step-40.old")
+            for path in FILES:
+                (tmp_path / ".step-40.old" / path).unlink()
+
+    sender.store.before = before
+
+    assert isinstance(sender.commit(40), on.Committed)
+
+
+def test_passing_trouble_is_waited_out(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+    troubles = {"put_file": 2, "commit": 1}
+
+    def before(operation: str, _key: str) -> None:
+        if troubles[operation]:
+            troubles[operation] -= 1
+            raise UnknownOutcomeError("503")
+
+    sender.store.before = before
+
+    assert isinstance(sender.commit(40), on.Committed)
+    assert troubles == {"put_file": 0, "commit": 0}
+
+
+def test_a_manifest_whose_answer_was_lost_is_ours(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+    lost = [True]
+
+    class Forgetful(MemoryCheckpoints):
+        def commit(self, manifest: Any) -> Any:
+            standing = super().commit(manifest)
+            if lost.pop() if lost else False:
+                raise UnknownOutcomeError("no answer")
+            return standing
+
+    sender.store = Forgetful()
+    sender.__post_init__()
+
+    event = sender.commit(40)
+
+    assert isinstance(event, on.Committed)
+    assert sender.store.manifest(event.manifest).parent is None
+
+
+def test_no_manifest_is_written_while_the_lease_isnt_surely_ours(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path, ours=False)
+
+    sender.uploads.start(40)
+    wait_until(lambda: len(sender.store.objects) == 2, "the data is there")
+    assert sender.said == []
+    sender.ours = True
+
+    wait_until(lambda: sender.said, "committed")
+    assert isinstance(sender.said[0], on.Committed)
+
+
+def test_an_aborted_upload_commits_nothing_and_says_nothing(tmp_path: Path) -> None:
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+    gate = threading.Event()
+
+    def before(operation: str, _key: str) -> None:
+        if operation == "put_file":
+            gate.wait(10)
+
+    sender.store.before = before
+    sender.uploads.start(40)
+    sender.uploads.start(40)  # said twice is one upload
+    wait_until(lambda: len(sender.store.calls) == 2, "under way")
+    sender.uploads.abort((40,))
+    gate.set()
+
+    wait_until(sender.idle, "ended")
+    assert sender.said == []
+    assert [op for op, _ in sender.store.calls] == ["put_file", "put_file"]
+
+
+def test_only_the_steps_named_are_aborted(tmp_path: Path) -> None:
+    for step in (40, 50):
+        save(tmp_path, step)
+    sender = Sender(tmp_path, ours=False)
+    sender.uploads.start(40)
+    sender.uploads.start(50)
+
+    sender.uploads.abort((40,))
+    sender.ours = True
+
+    wait_until(sender.idle, "both ended")
+    assert [event.step for event in sender.said if isinstance(event, on.Committed)] == [50]
