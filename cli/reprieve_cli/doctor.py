@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 11)
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
-EMBEDDED = "the embedded cloud has none"
+EMBEDDED = "not checked here, the embedded cloud has none"
 
 # Names of EC2's vCPU quotas; the codes differ by family, the names tell which.
 QUOTAS = {
@@ -39,6 +39,9 @@ class State(StrEnum):
     WARN = "warn"  # jobs run, but it wants attention
     FAIL = "fail"  # jobs can't run
     SKIPPED = "not checked here"
+
+
+MARKS = {State.OK: "ok", State.WARN: "warn", State.FAIL: "fail", State.SKIPPED: "-"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,13 +59,14 @@ class Terminal:
             self._people.print(_styled(part), soft_wrap=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Say a table; cells fold where the terminal is too narrow."""
+        """Say a table; the last column folds where the terminal is too narrow."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in head:
-            table.add_column(title, overflow="fold")
+        for title in head[:-1]:
+            table.add_column(title, no_wrap=True, overflow="fold")  # names are there to be copied
+        table.add_column(head[-1], overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
         self._people.print(table)

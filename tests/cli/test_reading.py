@@ -406,7 +406,11 @@ def test_the_exit_status_of_wait_is_the_jobs_end(
     rows["job-1"] = replace(rows["job-1"], status=status, needs_you=needs_you, reason="because")
 
     assert story("wait", "job-1") == code
-    assert story.last_line.startswith(f"job-1 {status}: because")
+    end = {
+        JobStatus.SUCCEEDED: " at step 120: 1 interruption, 14 steps repeated",
+        JobStatus.PARKED: ": because, step 120, needs you",
+    }
+    assert story.last_line == f"job-1 {status}{end.get(status, ': because')}"
     assert story("wait", "job-1", "--json") == code
     assert story.document["status"] == status
     assert "submitted to pool small" in story.err

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from reprieve_cli import phrases
 from reprieve_cli.commands.common import json_option
 from reprieve_cli.terminal import Terminal
 
@@ -48,7 +49,8 @@ def demo(*, terminal: Terminal, **options: Any) -> None:
     else:
         answer = (
             f"{job['id']} SUCCEEDED at step {receipt.steps_total:,}: "
-            f"{receipt.interruptions} interrupted, weights identical"
+            f"{phrases.count(receipt.interruptions, 'interruption')}, "
+            f"{phrases.count(receipt.steps_repeated, 'step')} repeated, weights identical"
         )
     terminal.answer(answer, receipt.document())
     if faults:

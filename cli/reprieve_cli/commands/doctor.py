@@ -12,14 +12,14 @@ from reprieve_cli.terminal import Terminal
 @json_option
 def doctor(terminal: Terminal) -> None:
     """Check credentials, stack, vCPU quotas, the Spot role, the image and versions."""
-    from reprieve_cli.doctor import State, examine, verdict
+    from reprieve_cli.doctor import MARKS, State, examine, verdict
 
     checks = []
     with terminal.working("looking"):
         for check in examine():
             checks.append(check)
             remedy = f" -> {check.remedy}" if check.remedy else ""
-            terminal.line(f"{check.state:<5} {check.name}: {check.found}{remedy}", indent=6)
+            terminal.line(f"{MARKS[check.state]:<5} {check.name}: {check.found}{remedy}", indent=6)
     failed = verdict(checks)
     warnings = sum(1 for check in checks if check.state is State.WARN)
     ready = "jobs can run" + (f", {warnings} warnings" if warnings else "")

@@ -21,7 +21,7 @@ def hosts(context: Context, /, terminal: Terminal) -> None:
     entries = [entry for pool in cloud.stack.pools for entry in _entries(cloud, pool)]
     if entries and not terminal.json:
         terminal.table(
-            ("HOST", "POOL", "STATE", "TYPE", "ZONE", "PRICE", "HOLDS"),
+            ("HOST", "STATE", "TYPE", "ZONE", "$/H", "HOLDS"),
             [_row(host, holds) for host, holds in entries],
         )
     known = [host.usd_per_hour for host, _ in entries if host.usd_per_hour is not None]
@@ -43,11 +43,10 @@ def _entries(cloud: Cloud, pool: str) -> list[tuple[Host, Holds | None]]:
 def _row(host: Host, holds: Holds | None) -> tuple[str, ...]:
     return (
         host.instance_id,
-        host.pool,
         host.state.value,
         host.capacity.type,
         host.capacity.zone,
-        f"{phrases.dollars(host.usd_per_hour)} {host.capacity.market}",
+        f"{host.usd_per_hour or 0:.3f} {host.capacity.market}",
         _what(host, holds),
     )
 
@@ -55,7 +54,7 @@ def _row(host: Host, holds: Holds | None) -> tuple[str, ...]:
 def _what(host: Host, holds: Holds | None) -> str:
     jobs = ", ".join(sorted(key.job for key in holds.leases)) if holds else ""
     if host.notice:
-        return f"{jobs or 'nothing'} ({host.notice.kind} notice)"
+        return f"{jobs or 'nothing'} ({host.notice.kind})"
     if jobs:
         return jobs
     return "idle" if holds and holds.beat else "booting"

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from reprieve.domain.job import Attempt, Job
+from reprieve.domain.job import Attempt, Job, JobStatus
 from reprieve.domain.lease import Lease
 from reprieve_cli import documents, phrases
 from reprieve_cli.commands.common import Context, find_job, job_argument, json_option
@@ -75,8 +75,14 @@ def attempts_table(attempts: Sequence[Attempt], terminal: Terminal, *, now: date
 
 def answer(job: Job, lease: Lease | None) -> str:
     """Return where the job stands in one line."""
+    known = lease is not None and lease.step is not None
+    if job.status is JobStatus.SUCCEEDED:
+        end = f" at step {phrases.steps(lease.step)}" if lease and known else ""
+        interruptions = phrases.count(job.counters.interruptions, "interruption")
+        repeated = phrases.count(job.steps_lost, "step")
+        return f"{job.id} {job.status}{end}: {interruptions}, {repeated} repeated"
     if job.terminal:
         return f"{job.id} {job.status}: {job.reason}"
-    step = f", step {phrases.steps(lease.step)}" if lease and lease.step is not None else ""
+    step = f", step {phrases.steps(lease.step)}" if lease and known else ""
     needs = ", needs you" if job.needs_you else ""
     return f"{job.id} {job.status}: {job.reason}{step}{needs}"
