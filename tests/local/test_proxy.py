@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from reprieve_cli.local.control import WorldClient
-from tests.local.support import Aws, Fleet
+from tests.local.support import Aws, Fleet, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -213,3 +216,26 @@ def test_many_long_polls_do_not_hold_up_other_calls(aws: Aws) -> None:
     assert all(poll.is_alive() for poll in polls)
     for poll in polls:
         poll.join()
+
+
+def test_a_message_is_not_lost_to_a_caller_who_hung_up(aws: Aws) -> None:
+    sqs = aws.client("sqs")
+    url = sqs.create_queue(QueueName="hung-up", Attributes={"VisibilityTimeout": "600"})["QueueUrl"]
+    program = (
+        "import boto3, sys\n"
+        "boto3.client('sqs').receive_message(QueueUrl=sys.argv[1], WaitTimeSeconds=20)"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", program, url], env=aws.cloud.environ())
+    try:
+        eventually(lambda: aws.cloud.control.calls_in_flight(resources=["hung-up"]))
+    finally:
+        caller.kill()
+        caller.wait()
+
+    sqs.send_message(QueueUrl=url, MessageBody="ticket")
+
+    def received() -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = sqs.receive_message(QueueUrl=url).get("Messages", [])
+        return messages
+
+    assert eventually(received)[0]["Body"] == "ticket"

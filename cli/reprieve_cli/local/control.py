@@ -147,8 +147,12 @@ class WorldClient:
 
     # ------------------------------------------------------------------ logs
     def calls(self, *, since: int = 0, **equal: object) -> list[Json]:
-        """Return the AWS calls after number *since* whose fields *equal* these values."""
+        """Return the AWS calls that ended after number *since*, with fields *equal* to these."""
         return _where(self._list(self._get("calls", since=since)), equal)
+
+    def calls_in_flight(self, **equal: object) -> list[Json]:
+        """Return the AWS calls that nobody has answered yet, long polls among them."""
+        return _where(self._list(self._get("calls", in_flight=1)), equal)
 
     def log(self, *, since: int = 0, **equal: object) -> list[Json]:
         """Return the world's timeline after number *since*, filtered like ``calls``."""

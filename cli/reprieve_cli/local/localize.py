@@ -13,6 +13,8 @@ import json
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,9 +260,10 @@ def build_layer() -> Path:
 # ---------------------------------------------------------------------- after the deployment
 def complete(cloud: Cloud, localized: Localized) -> list[str]:
     """
-    Do by API what the local template could not: documents, and what ministack ignores.
+    Do by API what the local template could not, and start every function once.
 
-    Return one line for each: it is no difference from AWS any more.
+    That is documents, and what ministack ignores. Return one line for each; raise
+    ``LocalizeError`` if a function doesn't start.
     """
     answer = client(cloud, "cloudformation").describe_stack_resources(StackName=localized.stack)
     physical = {
@@ -271,9 +274,23 @@ def complete(cloud: Cloud, localized: Localized) -> list[str]:
         done += _finish_table(cloud, physical[name], resource["Properties"])
     for name, resource in _of_type(localized.original, _BUCKET):
         done += _finish_bucket(cloud, physical[name], resource["Properties"])
-    for name, resource in _of_type(localized.original, _FUNCTION):
+    functions = _of_type(localized.original, _FUNCTION)
+    for name, resource in functions:
         done += _finish_function(cloud, physical[name], resource["Properties"])
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(_warm, cloud, physical[name]) for name, _ in functions]
+        done += [call.result() for call in calls]
     return done
+
+
+def _warm(cloud: Cloud, function: str) -> str:
+    """Start *function* once with no records: its first real call should not wait for imports."""
+    began = time.monotonic()
+    answer = client(cloud, "lambda").invoke(FunctionName=function, Payload=b'{"Records": []}')
+    said = answer["Payload"].read().decode(errors="replace")
+    if "FunctionError" in answer:
+        raise LocalizeError(f"{function} does not start: {said[:300]}")
+    return f"function {function}: started in {time.monotonic() - began:.1f} s"
 
 
 def _register(cloud: Cloud, resource: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from reprieve_cli.local.world.timeline import Journal
+from reprieve_cli.local.world.timeline import Journal, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,39 +28,45 @@ Item = dict[str, Any]
 
 
 class CallLog(Journal):
+    """Numbers calls as they end, so that a reader who follows the numbers misses none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[int, tuple[Item, float]] = {}
+
     def begin(self, call: Call, *, instance_id: str | None, facts: Item) -> Item:
-        """Log *call* as it arrives; ``finish`` adds how it ended."""
-        entry = self.add(
-            {
-                "service": call.service,
-                "action": call.action,
-                "caller": call.caller,
-                "instance_id": instance_id,
-                "resources": resources(call),
-                "tags": request_tags(call),
-                "keys": table_keys(call),
-                "parameters": _kept(call.parameters),
-                **facts,
-                "fault": None,
-                "status": None,
-                "error": None,
-                "ms": None,
-            }
-        )
-        entry["_began"] = time.monotonic()
+        """Take *call* down as it arrives; ``finish`` logs it with how it ended."""
+        entry: Item = {
+            "began_at": now().isoformat(),
+            "service": call.service,
+            "action": call.action,
+            "caller": call.caller,
+            "instance_id": instance_id,
+            "resources": resources(call),
+            "tags": request_tags(call),
+            "keys": table_keys(call),
+            "parameters": _kept(call.parameters),
+            **facts,
+            "fault": None,
+            "status": None,
+            "error": None,
+            "ms": None,
+        }
+        self._open[id(entry)] = (entry, time.monotonic())
         return entry
 
-    @staticmethod
-    def finish(entry: Item, *, status: int | None, error: str | None = None) -> None:
-        """Note the answer; status None means that the caller got none."""
-        if "_began" not in entry:  # it had its effect; that the answer was lost is the fault
+    def finish(self, entry: Item, *, status: int | None, error: str | None = None) -> None:
+        """Log the call with its answer; None means that the caller got none. Once is enough."""
+        _, began = self._open.pop(id(entry), (entry, None))
+        if began is None:  # it had its effect; that the answer was lost is the fault
             return
         entry["status"], entry["error"] = status, error
-        entry["ms"] = round((time.monotonic() - entry.pop("_began")) * 1000, 1)
+        entry["ms"] = round((time.monotonic() - began) * 1000, 1)
+        self.add(entry)
 
-    def since(self, number: int) -> list[Item]:
-        """Return the finished calls after *number*, oldest first."""
-        return [entry for entry in super().since(number) if "_began" not in entry]
+    def in_flight(self) -> list[Item]:
+        """Return the calls that nobody has answered yet."""
+        return [entry for entry, _ in self._open.values()]
 
 
 def error_code(headers: Mapping[str, str], body: bytes) -> str:

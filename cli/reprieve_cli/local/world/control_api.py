@@ -164,6 +164,8 @@ class Control:
 
     # ------------------------------------------------------------------ logs
     async def _get_calls(self, body: Body) -> list[Body]:
+        if body.get("in_flight"):
+            return self._calls.in_flight()
         return self._calls.since(int(body.get("since", 0)))
 
     async def _get_log(self, body: Body) -> list[Body]:

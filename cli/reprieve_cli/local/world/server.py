@@ -9,6 +9,7 @@ API.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,16 @@ from reprieve_cli.local.world import models, query, wire
 from reprieve_cli.local.world.calls import CallLog, error_code
 from reprieve_cli.local.world.errors import AwsError
 from reprieve_cli.local.world.hosts import Wire
+from reprieve_cli.local.world.proxy import Answer, Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from reprieve_cli.local.world.commands import Ssm
     from reprieve_cli.local.world.ec2 import Ec2
     from reprieve_cli.local.world.faults import Effect, Faults
     from reprieve_cli.local.world.hosts import Hosts
     from reprieve_cli.local.world.imds import Metadata
-    from reprieve_cli.local.world.proxy import Proxy
 
 CONTROL = "/_world/"
 IMDS = "/imds/"
@@ -40,6 +41,10 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 class ConnectionCutError(Exception):
     """The caller gets no answer."""
+
+
+# A whole answer of ours, or ministack's, whose body may still have to be streamed.
+Outcome = web.Response | Answer
 
 
 class Server:
@@ -54,6 +59,7 @@ class Server:
         faults: Faults,
         calls: CallLog,
         control: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        put_back: Callable[[str, bytes], Awaitable[None]],
     ) -> None:
         self._hosts = hosts
         self._ec2 = ec2
@@ -63,6 +69,8 @@ class Server:
         self._faults = faults
         self._calls = calls
         self._control = control
+        self._put_back = put_back
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
@@ -108,8 +116,47 @@ class Server:
         entry = self._calls.begin(
             call, instance_id=instance_id, facts={"resource_tags": self._tags_of(call)}
         )
+        outcome = await self._outcome(request, call, body, entry)
+        if instance_id and self._hosts.is_cut(instance_id, Wire.NETWORK):
+            await self._abandon(call, outcome)  # cut off meanwhile: the answer gets lost
+            await self._black_hole(instance_id, Wire.NETWORK)
+        if isinstance(outcome, web.Response):
+            return outcome
+        return await self._proxy.respond(request, outcome)
+
+    async def _outcome(
+        self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
+    ) -> Outcome:
+        """Carry *call* out; once its body is here, it is done even if the caller hangs up."""
+        work = asyncio.create_task(self._carry_out(request, call, body, entry))
+        if body is None:
+            return await work
         try:
-            return await self._tamper_and_answer(request, call, body, entry)
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._background(self._finish_for_nobody(call, work))
+            raise
+
+    async def _finish_for_nobody(self, call: wire.Call, work: asyncio.Task[Outcome]) -> None:
+        with contextlib.suppress(ConnectionCutError):
+            await self._abandon(call, await work)
+
+    async def _abandon(self, call: wire.Call, outcome: Outcome) -> None:
+        """Drop an answer that nobody hears; messages in it are for others to receive."""
+        if isinstance(outcome, web.Response):
+            return
+        if (call.service, call.action) == ("sqs", "ReceiveMessage"):
+            await self._put_back(call.parameters.get("QueueUrl", ""), outcome.body or b"{}")
+        outcome.response.close()
+
+    async def _carry_out(
+        self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
+    ) -> Outcome:
+        try:
+            effect = self._faults.take(call, entry["instance_id"])
+            if effect is None:
+                return await self._answer(request, call, body, entry)
+            return await self._tamper(request, call, body, entry, effect)
         except (ConnectionCutError, asyncio.CancelledError, ConnectionError):
             self._calls.finish(entry, status=None)
             raise
@@ -117,12 +164,14 @@ class Server:
             self._calls.finish(entry, status=502, error=type(error).__name__)
             return web.Response(status=502, text=str(error))
 
-    async def _tamper_and_answer(
-        self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
-    ) -> web.StreamResponse:
-        effect = self._faults.take(call, entry["instance_id"])
-        if effect is None:
-            return await self._answer(request, call, body, entry)
+    async def _tamper(
+        self,
+        request: web.BaseRequest,
+        call: wire.Call,
+        body: bytes | None,
+        entry: dict[str, Any],
+        effect: Effect,
+    ) -> Outcome:
         entry["fault"] = _named(effect)
         await asyncio.sleep(effect.delay_seconds)
         if effect.drop == "before":
@@ -135,25 +184,20 @@ class Server:
             return self._reply(call, effect.reply, entry)
         if effect.duplicate and body is None:
             body = await request.read()
-        response = await self._answer(request, call, body, entry, sends=not effect.drop)
+        outcome = await self._answer(request, call, body, entry)
         for _ in range(effect.duplicate):
             again = self._calls.begin(call, instance_id=entry["instance_id"], facts={})
             again["fault"] = "duplicate"
-            await self._answer(request, call, body, again, sends=False)
+            await self._abandon(call, await self._answer(request, call, body, again))
         if effect.drop == "after":
+            if not isinstance(outcome, web.Response):
+                outcome.response.close()
             raise ConnectionCutError
-        return response
+        return outcome
 
     async def _answer(
-        self,
-        request: web.BaseRequest,
-        call: wire.Call,
-        body: bytes | None,
-        entry: dict[str, Any],
-        *,
-        sends: bool = True,
-    ) -> web.StreamResponse:
-        """Answer *call*; unless *sends*, the answer is read but goes to nobody."""
+        self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
+    ) -> Outcome:
         own = self._own(call)
         if own is not None:
             return await self._answer_here(call, own, entry)
@@ -161,13 +205,8 @@ class Server:
         error = None
         if answer.status >= _FIRST_ERROR:
             error = error_code(answer.response.headers, answer.body or b"")
-        if not sends:
-            answer.response.release()
-            self._calls.finish(entry, status=answer.status, error=error)
-            return web.Response(status=answer.status)
-        response = await self._proxy.respond(request, answer)
         self._calls.finish(entry, status=answer.status, error=error)
-        return response
+        return answer
 
     def _own(self, call: wire.Call) -> Awaitable[dict[str, Any]] | None:
         """Return the world's own answer to *call*, if it is one that the world gives."""
@@ -218,6 +257,16 @@ class Server:
         return {
             found: dict(self._hosts.get(found).tags) for found in ids if self._hosts.owns(found)
         }
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _black_hole(self, instance_id: str, wire_cut: Wire) -> None:
         """Let the caller wait, as a cut network does, until the cut is mended."""

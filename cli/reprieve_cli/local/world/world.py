@@ -22,6 +22,7 @@ from reprieve_cli.local.world.machine import Site
 from reprieve_cli.local.world.market import market_from
 from reprieve_cli.local.world.proxy import Proxy
 from reprieve_cli.local.world.pump import Pump
+from reprieve_cli.local.world.queues import Queues
 from reprieve_cli.local.world.server import Server
 from reprieve_cli.local.world.sweep import Sweep
 from reprieve_cli.local.world.timeline import Timeline
@@ -45,6 +46,7 @@ class World:
     pump: Pump
     proxy: Proxy
     upstream: Upstream
+    server: Server
     runner: web.ServerRunner
 
     @classmethod
@@ -99,12 +101,13 @@ class World:
             faults=faults,
             calls=calls,
             control=control,
+            put_back=Queues(upstream).put_back,
         )
         runner = web.ServerRunner(
-            web.Server(server, auto_decompress=False, access_log=None),
+            web.Server(server, auto_decompress=False, access_log=None, handler_cancellation=True),
             shutdown_timeout=_SHUTDOWN_SECONDS,
         )
-        return cls(settings, hosts, ssm, events, sweep, pump, proxy, upstream, runner)
+        return cls(settings, hosts, ssm, events, sweep, pump, proxy, upstream, server, runner)
 
     async def serve(self, sockets: list[socket.socket]) -> None:
         """Answer on *sockets*: SDK calls on the first, metadata and control on the last."""
@@ -120,6 +123,7 @@ class World:
         for part in (self.sweep, self.pump, self.ssm, self.events):
             await part.close()
         await self.runner.cleanup()
+        await self.server.close()
         await self.proxy.close()
         self.upstream.close()
 
