@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import stat
 import zipfile
 from collections import Counter
@@ -18,8 +17,7 @@ MOST_BYTES = 256 * 2**20  # unpacked; data belongs in a bucket, not in every sta
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 
 MIB = 2**20
-SCANNED_BYTES = 2**20
-SAVES = re.compile(rb"^\s*(?:import|from)\s+reprieve_job\b|REPRIEVE_CKPT_DIR", re.MULTILINE)
+LONGEST_TEXT = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +25,14 @@ class Bundle:
     """
     A packed folder.
 
-    ``saves`` tells whether any file imports the job helper or names the checkpoint folder
-    of the contract; without either the job can't come back where it was.
+    ``texts`` are the files that a person may have written, by path.
     """
 
     path: Path
     sha256: str
     size: int
     files: frozenset[str]
-    saves: bool
+    texts: dict[str, bytes]
 
 
 def pack(folder: Path, *, to: Path) -> Bundle:
@@ -49,11 +46,12 @@ def pack(folder: Path, *, to: Path) -> Bundle:
         what = "is no folder" if folder.exists() else "doesn't exist"
         raise BadInputError(f"--code {folder} {what}: give the folder that holds the job's code")
     files = _files(folder)
-    saves = False
+    texts = {}
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for file in files:
             body = _read(file)
-            saves = saves or bool(SAVES.search(body[:SCANNED_BYTES]))
+            if len(body) <= LONGEST_TEXT and b"\0" not in body:
+                texts[file.relative_to(folder).as_posix()] = body
             archive.writestr(_entry(file, folder), body)
     digest = hashlib.sha256()
     with to.open("rb") as packed:
@@ -64,7 +62,7 @@ def pack(folder: Path, *, to: Path) -> Bundle:
         sha256=digest.hexdigest(),
         size=to.stat().st_size,
         files=frozenset(file.relative_to(folder).as_posix() for file in files),
-        saves=saves,
+        texts=texts,
     )
 
 

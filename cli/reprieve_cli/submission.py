@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from reprieve.domain.checkpoint import code_key
 from reprieve.domain.job import Job
 from reprieve.domain.spec import JobSpec
 from reprieve.usecases.submit import Submit
-from reprieve_cli import phrases
+from reprieve_cli import phrases, saving
 from reprieve_cli.bundle import Bundle, pack
 from reprieve_cli.errors import BadInputError
 from reprieve_cli.stack import Cloud
@@ -172,19 +171,25 @@ def _warnings(request: Request, bundle: Bundle | None) -> list[str]:
         for name in _env(request.env)
         if LOOKS_SECRET.search(name)
     ]
-    if bundle:
-        script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
-        if script and not request.setup and str(Path(script)) not in bundle.files:
-            found.append(f"{script} isn't in --code {request.code}, where the command runs")
-    if request.checkpoint_globs or (bundle and bundle.saves) or _saves_by_itself(request):
-        return found
-    where = f"nothing in {request.code}" if bundle else "nothing that is known of this job"
-    found.append(
-        f"{where} imports reprieve_job or names REPRIEVE_CKPT_DIR, and there is no "
-        "--checkpoint-glob: after an interruption this job starts again from the beginning"
-    )
+    script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
+    if bundle and script and not request.setup and str(Path(script)) not in bundle.files:
+        found.append(f"{script} isn't in --code {request.code}, where the command runs")
+    if not request.checkpoint_globs and not _saves(request, bundle):
+        found.append(
+            f"{script or 'this job'} neither imports reprieve_job nor names REPRIEVE_CKPT_DIR, "
+            "and there is no --checkpoint-glob: after an interruption it starts again from the "
+            "beginning"
+        )
     return found
 
 
-def _saves_by_itself(request: Request) -> bool:
-    return "REPRIEVE_CKPT_DIR" in shlex.join(request.command)
+def _saves(request: Request, bundle: Bundle | None) -> bool:
+    if any("REPRIEVE_CKPT_DIR" in word for word in request.command):
+        return True
+    if bundle is None:
+        return False
+    started = {str(Path(word)) for word in request.command}
+    started |= {
+        f"{word.replace('.', '/')}.py" for word in request.command
+    }  # python -m package.name
+    return saving.saves(bundle.texts, started & bundle.files)

@@ -59,24 +59,6 @@ def test_modes_and_content_come_out_again(code: Path, tmp_path: Path) -> None:
         assert archive.getinfo("train.py").external_attr >> 16 & 0o777 == 0o644
 
 
-@pytest.mark.parametrize(
-    ("text", "saves"),
-    [
-        ("import reprieve_job\n", True),
-        ("    from reprieve_job import connect\n", True),
-        ("folder = os.environ['REPRIEVE_CKPT_DIR']\n", True),
-        ("import torch  # no reprieve_job here\n", False),
-        ("import reprieve_jobs\n", False),
-    ],
-)
-def test_a_job_that_can_save_is_told_from_one_that_cannot(
-    code: Path, tmp_path: Path, text: str, *, saves: bool
-) -> None:
-    (code / "train.py").write_text(text)
-
-    assert pack(code, to=tmp_path / "zip").saves is saves
-
-
 def test_too_many_bytes_are_refused_and_the_largest_folder_is_named(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
