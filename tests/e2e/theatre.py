@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,9 @@ from reprieve_cli.local.cloud import Cloud
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 QUIET_SECONDS = 0.5
+PATIENT_SECONDS = 10.0
+CLEAR_SECONDS = 60.0
+POLL_SECONDS = 0.1
 LAST_LINES = 15
 
 
@@ -33,6 +36,8 @@ class Theatre:
     everything: dict[str, Any]
     """The market in which all is for sale."""
     references: References = field(default_factory=References)
+    buried: int = 0
+    """Hosts of earlier stories."""
 
     def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
         assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
@@ -53,6 +58,7 @@ class Theatre:
         for host in world.hosts():
             if host.state in ALIVE:
                 world.kill(host.instance_id)
+        self._feed_the_dead()
         self._until_quiet()
         self._wipe()
         world.put_pools(self.everything)
@@ -63,39 +69,54 @@ class Theatre:
             for job_id, _ in cloud.jobs.live(pool).jobs:
                 Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
 
+    def _feed_the_dead(self) -> None:
+        """
+        Give each host that ended while it waited for work a message to take along.
+
+        Its long poll outlives it, in the emulator as in SQS, and would swallow a ticket of the
+        next story.
+        """
+        dead = len(self.stage.world.hosts()) - self.buried
+        self.buried += dead
+        for pool in self.stage.cloud.stack.pools.values():
+            for _ in range(dead):
+                self.stage.sqs.send_message(QueueUrl=pool.work_queue_url, MessageBody="{}")
+        if dead:
+            time.sleep(QUIET_SECONDS)
+            self._purge()
+
     def _until_quiet(self) -> None:
-        """Wait until every queue has been empty for a while."""
-        eventually(self._still, "the queues run dry")
+        """Wait until nothing moves; what a failed story left in the queues is thrown away."""
+        since = time.monotonic()
+        while not self._still():
+            assert time.monotonic() < since + CLEAR_SECONDS, "the queues don't run dry"
+            if time.monotonic() > since + PATIENT_SECONDS:
+                self._purge()
+        self._purge()
 
     def _still(self) -> bool:
+        """Tell whether every queue is empty for a while; dead letters don't move."""
         end = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < end:
-            if any(self._depths()):
+            if any(map(self._depth, self._working_queues())):
                 return False
-            time.sleep(0.1)
+            time.sleep(POLL_SECONDS)
         return True
 
-    def _depths(self) -> Iterator[int]:
-        """Dead letters too: a story that leaves some has failed already."""
-        for url in self._queues():
-            attributes = self.stage.sqs.get_queue_attributes(
-                QueueUrl=url,
-                AttributeNames=[
-                    "ApproximateNumberOfMessages",
-                    "ApproximateNumberOfMessagesNotVisible",
-                ],
-            )["Attributes"]
-            yield sum(int(value) for value in attributes.values())
+    def _depth(self, url: str) -> int:
+        names: Any = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        answer = self.stage.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+        return sum(int(value) for value in answer["Attributes"].values())
 
-    def _queues(self) -> list[str]:
+    def _working_queues(self) -> list[str]:
         stack = self.stage.cloud.stack
         work = [pool.work_queue_url for pool in stack.pools.values()]
-        return [
-            stack.outputs["IntakeQueueUrl"],
-            stack.outputs["ReportsQueueUrl"],
-            stack.orders_url,
-            *work,
-        ]
+        outputs = stack.outputs
+        return [outputs["IntakeQueueUrl"], outputs["ReportsQueueUrl"], stack.orders_url, *work]
+
+    def _purge(self) -> None:
+        for url in self.stage.sqs.list_queues()["QueueUrls"]:
+            self.stage.sqs.purge_queue(QueueUrl=url)
 
     def _wipe(self) -> None:
         table, client = self.stage.cloud.stack.table, self.client("dynamodb")
@@ -172,10 +193,3 @@ class Theatre:
 
 def story(name: str) -> Scenario:
     return load(SCENARIOS / f"{name}.yaml")
-
-
-def eventually(condition: Callable[[], object], what: str, *, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(0.1)

@@ -36,6 +36,7 @@ from reprieve_cli.drill.timeline import Line, of_job, of_world
 from reprieve_cli.local.control import ControlError
 
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # a look at everything is many calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class Drill:
             late = time.monotonic() > deadline
             if late or not patient or all(finding.holds for finding in findings):
                 return findings
-            time.sleep(_POLL_SECONDS)
+            time.sleep(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
 
     def _note(self, text: str) -> None:
         line = Line(datetime.now(UTC), "drill", text)
