@@ -17,6 +17,7 @@ from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
 from reprieve.domain.lease import Holder
 from reprieve_agent import events as on
 from reprieve_agent.config import Config, ConfigError, SupervisorKind
+from reprieve_agent.credentials import JobRole
 from reprieve_agent.executor import Executor, Host, Outside
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
@@ -101,6 +102,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
         reports=reports,
         store=S3Checkpoints(s3_client(session), config.checkpoints_bucket),
         supervisor=SystemdSupervisor() if systemd else ChildSupervisor(),
+        role=JobRole(config.job_role_arn, config.aws_region) if config.job_role_arn else None,
     )
     executor = Executor(config, host, outside, inbox.put)
     machine = Machine(instance_id, Periods.of(config.clock))

@@ -44,6 +44,7 @@ class Config:
     supervisor: SupervisorKind
     boot_id_file: Path
     shutdown_command: tuple[str, ...]
+    job_role_arn: str = ""  # of the deployment's jobs; empty if it names none
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Self:
@@ -69,6 +70,7 @@ class Config:
             supervisor=supervisor,
             boot_id_file=Path(environ.get("BOOT_ID_FILE") or "/proc/sys/kernel/random/boot_id"),
             shutdown_command=tuple(environ.get("SHUTDOWN_COMMAND", default_shutdown).split()),
+            job_role_arn=environ.get("JOB_ROLE_ARN", ""),
         )
 
     def boot_id(self) -> str:

@@ -28,6 +28,7 @@ from reprieve_agent.clock import now
 from reprieve_agent.code import CodeCache, SetupError
 from reprieve_agent.config import Config
 from reprieve_agent.contract import Watcher
+from reprieve_agent.credentials import JobRole
 from reprieve_agent.events import Event
 from reprieve_agent.leases import ClosedError, LeaseDesk
 from reprieve_agent.logs import LogPusher
@@ -36,8 +37,16 @@ from reprieve_agent.places import Account, Places
 from reprieve_agent.preparation import SetupRun
 from reprieve_agent.reports import Reports
 from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
+from reprieve_agent.secret_values import Secrets
 from reprieve_agent.state import Process, State
-from reprieve_agent.supervisor import JobStart, LaunchError, Supervisor, TooLateError, marker
+from reprieve_agent.supervisor import (
+    JobStart,
+    LaunchError,
+    Supervisor,
+    TooLateError,
+    begun,
+    marker,
+)
 from reprieve_agent.upload import Uploads
 from reprieve_agent.work import WorkQueue
 
@@ -87,6 +96,7 @@ class Outside:
     reports: Reports
     store: Checkpoints
     supervisor: Supervisor
+    role: JobRole | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,7 @@ class Executor:
         self._emit = emit
         self._quarantine = Quarantine(config.state_dir / "quarantine.json")
         self._code = CodeCache(config.state_dir / "code", outside.store)
+        self._secrets = Secrets(outside.role)
         self._companions: dict[LeaseKey, Companions] = {}
         self._pushers: dict[LeaseKey, LogPusher] = {}
         self._preparations: dict[LeaseKey, threading.Event] = {}
@@ -227,6 +238,7 @@ class Executor:
         places = self._places(key)
         places.make(account)
         self._pusher(key)
+        self._secrets.of(key, spec, places, stop)  # before anything that takes longer
         self._code.prepare(
             spec,
             work=places.work,
@@ -248,7 +260,7 @@ class Executor:
         return SetupRun(
             key=key,
             argv=spec.setup,
-            env=self._plain_environment(spec) | {"REPRIEVE_TOKEN": key.token},
+            env=self._plain_environment(key, spec) | {"REPRIEVE_TOKEN": key.token},
             places=self._places(key),
             account=self._host.account,
             supervisor=self._outside.supervisor,
@@ -258,6 +270,14 @@ class Executor:
     def _launch(self, action: do.Launch) -> None:
         key, spec = action.key, action.lease.spec
         places = self._places(key)
+        try:
+            stop = self._preparation(key)
+            secrets = {} if begun(places) else self._secrets.of(key, spec, places, stop)
+        except AbortedError:
+            return
+        except SetupError as error:
+            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, str(error)))
+            return
         promised = contract.environment(
             key,
             places,
@@ -268,9 +288,10 @@ class Executor:
             key=key,
             places=places,
             argv=spec.command,
-            env=self._plain_environment(spec) | promised,
+            env=self._plain_environment(key, spec) | promised,
             cwd=self._code.place(spec, work=places.work),
             account=self._host.account,
+            secrets=secrets,
         )
         try:
             process = self._outside.supervisor.launch(start, not_after=action.not_after)
@@ -288,6 +309,8 @@ class Executor:
         if key in self._companions:
             return
         places = self._places(key)
+        if self._outside.role:
+            self._in_thread(self._outside.role.open, key, places)
         calm, urgent = contract.periods(self._config.clock.notice.total_seconds())
         companions = Companions(
             watcher=Watcher(key, places, self._emit, calm, urgent),
@@ -376,6 +399,9 @@ class Executor:
             pusher.end()
             pusher.push()
         self._preparations.pop(key, None)
+        self._secrets.forget(key)
+        if self._outside.role:
+            self._outside.role.close(key)
         self._places(key).remove()
 
     # Checkpoints ------------------------------------------------------------------------
@@ -412,10 +438,12 @@ class Executor:
 
     # ------------------------------------------------------------------------------------
 
-    def _plain_environment(self, spec: JobSpec) -> dict[str, str]:
-        return contract.plain_environment(
+    def _plain_environment(self, key: LeaseKey, spec: JobSpec) -> dict[str, str]:
+        plain = contract.plain_environment(
             spec, path=self._config.job_path, home=self._host.home, user=self._host.user
         )
+        role = self._outside.role
+        return (role.environment(key, self._places(key)) if role else {}) | plain
 
     def _places(self, key: LeaseKey) -> Places:
         return Places.of(key, state_dir=self._config.state_dir, run_dir=self._config.run_dir)

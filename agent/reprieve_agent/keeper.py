@@ -10,6 +10,7 @@ Then it ends all that the job left running. Run as
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -24,6 +25,8 @@ PR_SET_CHILD_SUBREAPER = 36
 START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted after the command's closing parenthesis
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 POLL_SECONDS = 0.005
+READ_BYTES = 65_536
+HANDOVER_SECONDS = 60.0  # a crashed agent is back sooner
 
 
 def main(order_path: str) -> int:
@@ -35,6 +38,14 @@ def main(order_path: str) -> int:
     signal.signal(signal.SIGTERM, lambda signum, _frame: told_to_stop.append(signum))
     me = {"keeper": os.getpid(), "keeper_ticks": ticks(os.getpid())}
     write(order["process_file"], me)
+    if "secrets_pipe" in order:
+        secrets = receive(order["secrets_pipe"], told_to_stop)
+        if secrets is None:
+            detail = "its secrets were not handed over"
+            end = {"exit_code": None, "detail": detail, "stopped": bool(told_to_stop)}
+            write(order["exit_file"], end)
+            return 0
+        order["env"] = secrets | order["env"]
     try:
         job = start(order)
     except OSError as error:
@@ -51,6 +62,22 @@ def main(order_path: str) -> int:
     write(order["exit_file"], {"exit_code": exit_code, "stopped": bool(told_to_stop)})
     end_children()
     return 0
+
+
+def receive(pipe_path: str, told_to_stop: list[int]) -> dict[str, str] | None:
+    """Return the agent's last whole line, or None if none comes; an agent may die over it."""
+    pipe = os.open(pipe_path, os.O_RDONLY | os.O_NONBLOCK)
+    ends = time.monotonic() + HANDOVER_SECONDS
+    received = b""
+    while not told_to_stop and time.monotonic() < ends:
+        with contextlib.suppress(BlockingIOError):
+            received += os.read(pipe, READ_BYTES)
+        if received.endswith(b"\n") and received.strip():
+            os.close(pipe)
+            secrets: dict[str, str] = json.loads(received.strip().rpartition(b"\n")[2])
+            return secrets
+        time.sleep(POLL_SECONDS)
+    return None
 
 
 def start(order: dict[str, Any]) -> subprocess.Popen[bytes]:

@@ -242,7 +242,9 @@ class Machine:
         tenure: Tenure,
         event: on.Prepared | on.PreparationFailed | on.Quarantined,
     ) -> Move:
-        if tenure.stage is not Stage.PREPARING:
+        failed = isinstance(event, on.PreparationFailed)
+        # A restarted agent reads secrets again just before the start, and may be refused there.
+        if tenure.stage is not Stage.PREPARING and not (failed and tenure.stage is Stage.STARTING):
             return state, ()
         match event:
             case on.Quarantined(_, manifest, reason):

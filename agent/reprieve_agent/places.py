@@ -79,6 +79,11 @@ class Places:
         return self.private / "order.json"
 
     @property
+    def secrets(self) -> Path:
+        """The pipe by which the keeper gets the values that no file may hold."""
+        return self.private / "secrets"
+
+    @property
     def process(self) -> Path:
         """Which processes the keeper started."""
         return self.private / "process.json"

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from reprieve.domain.lease import LeaseKey
-from reprieve_agent import keeper, processes
+from reprieve_agent import handover, keeper, processes
 from reprieve_agent.clock import boot_seconds
 from reprieve_agent.files import read_json, write_json
 from reprieve_agent.places import Account, Places
@@ -42,7 +42,7 @@ class TooLateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """What is to be started."""
+    """What is to be started; *secrets* join its environment without lying in any file."""
 
     key: LeaseKey
     places: Places
@@ -50,6 +50,7 @@ class JobStart:
     env: Mapping[str, str]
     cwd: Path
     account: Account | None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,12 @@ def marker(key: LeaseKey) -> str:
     return f"REPRIEVE_TOKEN={key.token}"
 
 
+def begun(places: Places) -> bool:
+    """Whether the job itself was started: whatever it was to be given, it has."""
+    process = read_json(places.process) or {}
+    return process.get("pid") is not None or read_json(places.exit) is not None
+
+
 class ChildSupervisor:
     """Keeps jobs as sessions of their own, found again by pid and start time."""
 
@@ -102,10 +109,12 @@ class ChildSupervisor:
             known = self._found(start.places)
             if known is None and processes.running(str(start.places.order)) is None:
                 write_json(start.places.order, _order(start), mode=0o600)
+                if start.secrets:
+                    handover.lay(start.places.secrets)
                 if boot_seconds() >= not_after:
                     raise TooLateError
                 self._start_keeper(start)
-            return self._came_up(start.places)
+            return self._came_up(start, not_after=not_after)
 
     def wait(self, key: LeaseKey, places: Places, process: Process) -> Exit:
         """Return once the job is over."""
@@ -132,6 +141,8 @@ class ChildSupervisor:
         with self._starting:
             self._doomed.add(key)
         known = self._found(places)
+        if known and known.pid is None:  # it may be waiting for its secrets
+            processes.send(known.keeper, known.keeper_ticks, signal.SIGTERM)
         root = known.keeper if known and processes.alive(known.keeper, known.keeper_ticks) else None
         gone = processes.kill_job(root, marker(key), patience_seconds=KILL_PATIENCE_SECONDS)
         if not gone:
@@ -152,12 +163,17 @@ class ChildSupervisor:
     def _command(self, start: JobStart) -> list[str]:
         return [sys.executable, "-I", "-S", keeper.__file__, str(start.places.order)]
 
-    def _came_up(self, places: Places) -> Process:
+    def _came_up(self, start: JobStart, *, not_after: float) -> Process:
         ends = time.monotonic() + START_PATIENCE_SECONDS
+        owed = bool(start.secrets)
         while time.monotonic() < ends:
-            found = self._found(places)
-            if found and (found.pid is not None or read_json(places.exit)):
+            found = self._found(start.places)
+            if found and begun(start.places):
                 return found
+            if owed:
+                if boot_seconds() >= not_after:
+                    raise TooLateError
+                owed = not handover.give(start.places.secrets, start.secrets)
             time.sleep(POLL_SECONDS)
         raise LaunchError(f"the job's keeper didn't start within {START_PATIENCE_SECONDS:g} s")
 
@@ -265,6 +281,8 @@ def _order(start: JobStart) -> dict[str, Any]:
         "process_file": str(start.places.process),
         "exit_file": str(start.places.exit),
     }
+    if start.secrets:
+        order["secrets_pipe"] = str(start.places.secrets)
     if start.account:
         order |= {
             "user": start.account.uid,
