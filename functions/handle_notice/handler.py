@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.domain.errors import MalformedError
 from reprieve.edge.events import parse_event
-from reprieve.edge.observe import count, stack_metrics
+from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired, wire
@@ -32,7 +32,7 @@ metrics = stack_metrics()
 @cache
 def wired() -> Wired[HandleNoticeSettings]:
     """Wire once per execution environment."""
-    return wire(HandleNoticeSettings.load())
+    return wire(HandleNoticeSettings.load(), told=partial(count_decision, metrics))
 
 
 @logger.inject_lambda_context(clear_state=True)

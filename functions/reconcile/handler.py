@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -22,7 +22,7 @@ metrics = stack_metrics()
 @cache
 def wired() -> Wired[ReconcileSettings]:
     """Wire once per execution environment."""
-    return wire(ReconcileSettings.load())
+    return wire(ReconcileSettings.load(), told=partial(count_decision, metrics))
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -30,8 +30,6 @@ def wired() -> Wired[ReconcileSettings]:
 def lambda_handler(_event: dict[str, Any], _context: LambdaContext) -> None:
     """Sweep once. What failed is raised after everything else was swept."""
     swept = wired().uses.reconcile()
-    for _, decision in swept.decisions:
-        count_decision(metrics, decision)
     count(metrics, Metric.RETIRED, len(swept.retired))
     count(metrics, Metric.CANNOT_TELL, swept.cannot_tell)
     logger.info(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -29,7 +29,7 @@ metrics = stack_metrics()
 @cache
 def wired() -> Wired[RecordReportSettings]:
     """Wire once per execution environment."""
-    return wire(RecordReportSettings.load())
+    return wire(RecordReportSettings.load(), told=partial(count_decision, metrics))
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -89,4 +89,3 @@ def _count(recorded: Recorded) -> None:
         lead = recorded.report.data.get("lead_seconds")
         if isinstance(lead, int | float) and not isinstance(lead, bool):
             count(metrics, Metric.CHECKPOINT_LEAD, lead)
-    count_decision(metrics, recorded.decision)

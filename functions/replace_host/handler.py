@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
 from reprieve.domain.errors import ReprieveError
 from reprieve.domain.order import OrderState
-from reprieve.edge.observe import count, stack_metrics
+from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import ReplaceHostSettings
 from reprieve.edge.wiring import Wired, wire
@@ -26,7 +26,7 @@ metrics = stack_metrics()
 @cache
 def wired() -> Wired[ReplaceHostSettings]:
     """Wire once per execution environment."""
-    return wire(ReplaceHostSettings.load())
+    return wire(ReplaceHostSettings.load(), told=partial(count_decision, metrics))
 
 
 @logger.inject_lambda_context(clear_state=True)
@@ -49,7 +49,6 @@ def _fill(message: OrderMessage) -> None:
     count(metrics, Metric.LAUNCHED, len(filled.launched))
     if filled.order and filled.order.state is OrderState.UNFILLED:
         count(metrics, Metric.UNFILLED)
-        count(metrics, Metric.PARKED)
     logger.info(
         "order handled",
         job_id=message.job,

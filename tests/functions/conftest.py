@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 from pytest_mock import MockerFixture
 
+from reprieve.edge.observe import count_decision
 from reprieve.edge.settings import (
     HandleNoticeSettings,
     RecordReportSettings,
@@ -74,7 +76,8 @@ def install(mocker: MockerFixture, story: Story) -> Install:
     def wire(module: Any, kind: type[Settings], **environment: str) -> Any:
         sqs = mocker.Mock(spec=["change_message_visibility"])
         settings = kind.model_validate(ENVIRONMENT | environment)
-        wired = Wired(settings, story.uses, sqs)
+        uses = replace(story.uses, told=partial(count_decision, module.metrics))
+        wired = Wired(settings, uses, sqs)
         mocker.patch.object(module, "wired", return_value=wired)
         return sqs
 

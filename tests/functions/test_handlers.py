@@ -268,6 +268,20 @@ def test_a_loss_nobody_announced_is_counted_by_the_sweep(
     assert metric(output, "SweepsCompleted") == 1
 
 
+def test_a_loss_that_the_state_change_tells_first_is_counted_there(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+    story.gone(host)
+    bell = warning(host, story) | {
+        "detail-type": "EC2 Instance State-change Notification",
+        "detail": {"instance-id": host.instance_id, "state": "terminated"},
+    }
+    handle_notice.lambda_handler(records(bell), context)
+    assert metric(capsys.readouterr().out, "LossWithoutNotice") == 1
+
+
 def test_a_sweep_that_failed_in_part_is_an_error_and_no_completed_sweep(
     story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
 ) -> None:

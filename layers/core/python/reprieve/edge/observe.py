@@ -31,7 +31,7 @@ def count(metrics: Metrics, metric: Metric, value: float = 1) -> None:
     metrics.add_metric(name=metric, unit=unit, value=value)
 
 
-def count_decision(metrics: Metrics, decision: Decision | None) -> None:
+def count_decision(metrics: Metrics, decision: Decision) -> None:
     """Count what a settlement did."""
     match decision:
         case Nothing(_, anomaly=True):

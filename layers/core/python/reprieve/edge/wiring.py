@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from reprieve.adapters.aws import Clients, connect
+from reprieve.domain.settlement import Decision
 from reprieve.edge.settings import Settings
 from reprieve.usecases.wiring import Deployment, Ports, UseCases
 
@@ -24,8 +26,12 @@ class Wired(Generic[S]):
     sqs: SQSClient
 
 
-def wire(settings: S) -> Wired[S]:
-    """Return the use cases of one function; EC2 and SSM clients are made when first used."""
+def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
+    """
+    Return the use cases of one function; EC2 and SSM clients are made when first used.
+
+    *told* hears of every settlement, whichever use case it happened in.
+    """
     clients = Clients()
     pools = settings.domain_pools()
     adapters = connect(
@@ -48,4 +54,4 @@ def wire(settings: S) -> Wired[S]:
         mail=adapters.mail,
     )
     deployment = Deployment(settings.stack, pools, settings.subnets, settings.clock)
-    return Wired(settings, UseCases(ports, deployment), clients.sqs)
+    return Wired(settings, UseCases(ports, deployment, told=told), clients.sqs)

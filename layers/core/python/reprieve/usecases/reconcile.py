@@ -26,7 +26,7 @@ from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import Lease, LeaseState
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import Order, OrderState
-from reprieve.domain.settlement import NOT_FOUND_COUNTS_AFTER, Decision
+from reprieve.domain.settlement import NOT_FOUND_COUNTS_AFTER
 from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
@@ -45,7 +45,6 @@ class Swept:
     """What one sweep found and did."""
 
     jobs: int = 0
-    decisions: list[tuple[str, Decision]] = field(default_factory=list)
     unannounced: list[str] = field(default_factory=list)
     silent: int = 0
     cannot_tell: int = 0
@@ -148,15 +147,13 @@ class Reconcile:
         state = states.get(holder.instance_id) if holder else None
         quiet = lease.beat if lease and str(lease.key) in silent else None
         try:
-            decision = self.settle(
+            self.settle(
                 job.id,
                 ask_ec2=state in {InstanceState.GONE, InstanceState.NOT_FOUND},
                 silent_beat=quiet,
             )
         except ReprieveError as error:
             swept.failures.append(error)
-        else:
-            swept.decisions.append((job.id, decision))
 
     def _unannounced(
         self, hosts: Sequence[Host], states: Mapping[str, InstanceState], swept: Swept

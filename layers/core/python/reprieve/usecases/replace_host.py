@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reprieve.domain.capacity import NoPlan, Pool, backoff, plan_try, tier_market
+from reprieve.domain.capacity import Census, NoPlan, Pool, backoff, plan_try, tier_market
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host, Market
@@ -71,12 +71,15 @@ class ReplaceHost:
         order = self.orders.read(job_id, attempt)
         if order is None or order.state is not OrderState.OPEN:
             return Filled(order, f"order is {order.state}" if order else "no such order")
-        unwanted = self._unwanted(order)
-        if unwanted:
-            return self._close(order, OrderState.NOT_NEEDED, unwanted)
         refused: list[FleetError] = []
         while True:
-            plan = self._plan(order)
+            # Counted before the job is read: a host that claims it in between is seen by one
+            # of the two, as idle or as its holder.
+            census = self.census(order.pool)
+            unwanted = self._unwanted(order)
+            if unwanted:
+                return self._close(order, OrderState.NOT_NEEDED, unwanted)
+            plan = self._plan(order, census)
             if plan is None:
                 return self._close(
                     order, OrderState.NOT_NEEDED, "idle or booting hosts cover the demand"
@@ -112,13 +115,12 @@ class ReplaceHost:
         lease = self.jobs.lease(job.lease_key)
         return lease is None or lease.state is not LeaseState.FREE
 
-    def _plan(self, order: Order) -> Plan | NoPlan | None:
+    def _plan(self, order: Order, census: Census) -> Plan | NoPlan | None:
         """Return the stored plan of this try, or a new one; None if no launch is needed."""
         stored = [t.plan for t in self.orders.tries(order.job, order.attempt) if t.n == order.try_n]
         if stored:
             return stored[0]
         pool = self.pools[order.pool]
-        census = self.census(order.pool)
         now = self.now()
         if census.deficit(now=now, clock=self.clock, without=order) + pool.buffer <= 0:
             return None

@@ -37,6 +37,10 @@ from reprieve.usecases.retire import Retire
 TRIES = 5
 
 
+def _nobody(_decision: Decision) -> None:
+    return
+
+
 def new_token() -> str:
     """Return a fence token that no earlier attempt can have."""
     return secrets.token_hex(8)
@@ -44,7 +48,7 @@ def new_token() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The use case; wired once per process."""
+    """The use case; *told* hears of every decision that was carried out, to count it."""
 
     jobs: JobStore
     hosts: HostStore
@@ -55,6 +59,7 @@ class Settle:
     clock: NoticeClock
     now: Callable[[], datetime]
     token: Callable[[], str] = new_token
+    told: Callable[[Decision], None] = _nobody
 
     def __call__(
         self,
@@ -85,6 +90,7 @@ class Settle:
                 if not remaining:
                     raise
                 continue
+            self.told(decision)
             return decision
         raise AssertionError  # the last round returned or raised
 

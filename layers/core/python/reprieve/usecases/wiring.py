@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from reprieve.domain.capacity import Pool
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.settlement import Decision
 from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.hosts import HostStore, PoolMemory, Watch
 from reprieve.ports.jobs import JobStore
@@ -58,6 +59,7 @@ class UseCases:
     ports: Ports
     deployment: Deployment
     now: Callable[[], datetime] = utc_now
+    told: Callable[[Decision], None] = lambda _: None
 
     @property
     def retire(self) -> Retire:
@@ -77,6 +79,7 @@ class UseCases:
             retire=self.retire,
             clock=self.deployment.clock,
             now=self.now,
+            told=self.told,
         )
 
     @property
