@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve_cli.local import cloud as local_cloud
 from reprieve_cli.local.cloud import Cloud
@@ -74,7 +75,7 @@ class Aws:
     def try_as(
         self, credentials: dict[str, str], service: str, operation: str, **parameters: Any
     ) -> str:
-        """Call *operation* with the credentials of a role; return the error's code, or ``ok``."""
+        """Call *operation* with these credentials; return the error's code or kind, or ``ok``."""
         make: Any = boto3.Session().client
         client = make(
             service,
@@ -84,11 +85,14 @@ class Aws:
             aws_secret_access_key=credentials["SecretAccessKey"],
             aws_session_token=credentials["SessionToken"],
             verify=self.cloud.env.get("AWS_CA_BUNDLE"),
+            config=Config(retries={"total_max_attempts": 1}),
         )
         try:
             getattr(client, operation)(**parameters)
         except ClientError as error:
             return str(error.response["Error"]["Code"])
+        except BotoCoreError as error:
+            return type(error).__name__
         return "ok"
 
 
@@ -155,6 +159,25 @@ class Fleet:
         instance_id = str(self.create(*types, **overrides)["Instances"][0]["InstanceIds"][0])
         eventually(lambda: self.read(instance_id, "beat.json"))
         return instance_id
+
+    def metadata(self, instance_id: str, path: str) -> str:
+        """Ask the metadata service of the host, as a process on it would."""
+        base = f"{self.aws.cloud.control.url}/imds/{instance_id}/latest"
+        ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+        asked = urllib.request.Request(f"{base}/api/token", method="PUT", headers=ttl)
+        with urllib.request.urlopen(asked) as answer:
+            token = answer.read().decode()
+        told = urllib.request.Request(
+            f"{base}/meta-data/{path}", headers={"X-aws-ec2-metadata-token": token}
+        )
+        with urllib.request.urlopen(told) as answer:
+            return str(answer.read().decode())
+
+    def credentials(self, instance_id: str) -> dict[str, str]:
+        """Return the credentials of the host's role, in the words of ``sts:AssumeRole``."""
+        role = self.metadata(instance_id, "iam/security-credentials/")
+        told = json.loads(self.metadata(instance_id, f"iam/security-credentials/{role}"))
+        return {**told, "SessionToken": told["Token"]}
 
     def state_dir(self, instance_id: str) -> Path:
         return self.aws.cloud.run_dir / "hosts" / instance_id / "state"

@@ -14,11 +14,12 @@ from reprieve_cli import assembly
 from reprieve_cli.local.cloud import Cloud
 from reprieve_cli.local.deploy import DeployError, deploy, destroy
 from reprieve_cli.local.localize import Localized, complete, localize
-from tests.local.support import Aws, eventually, start
+from tests.local.support import Aws, Fleet, eventually, start, subnets_of
 
 pytestmark = pytest.mark.e2e
 
 STACK = "Reprieve"
+KEY = {"pk": {"S": "LEASE#test"}, "sk": {"S": "000001#test"}}
 CONTEXT = {"stack": STACK, "reprieve": {"notice_seconds": 6.0}}
 FROM_SNS = {
     "Version": "2012-10-17",
@@ -89,17 +90,34 @@ def test_what_the_emulator_ignores_is_made_up_for(deployed: Deployed) -> None:
     assert lifetime["TimeToLiveDescription"]["AttributeName"] == "ttl"
     assert {rule["Status"] for rule in rules} == {"Enabled"}
     assert document["Document"]["Status"] == "Active"
-    assert len(deployed.completed) == 3
+    assert sum("started in" in line for line in deployed.completed) == 4
 
 
-def test_the_user_data_of_the_deployed_template_starts_an_agent(deployed: Deployed) -> None:
+def test_a_host_of_the_deployed_pool_learns_from_its_user_data_and_has_its_own_rights(
+    deployed: Deployed,
+) -> None:
     pool = json.loads(deployed.outputs["PoolGpu"])
+    fleet = Fleet(deployed.aws, pool["launch_template"], subnets_of(deployed.aws))
+    instance_id = fleet.launch("g5.xlarge", zones="a")
+    (fleet.state_dir(instance_id) / "call").touch()
 
-    (version,) = deployed.aws.client("ec2").describe_launch_template_versions(
-        LaunchTemplateId=pool["launch_template"], Versions=[pool["launch_template_version"]]
-    )["LaunchTemplateVersions"]
+    env = fleet.read(instance_id, "agent.json")["env"]
+    identity = eventually(lambda: fleet.read(instance_id, "identity.json"))
+    rights = {
+        operation: deployed.aws.try_as(
+            fleet.credentials(instance_id), "dynamodb", operation, **parameters
+        )
+        for operation, parameters in {
+            "delete_item": {"TableName": env["JOBS_TABLE"], "Key": KEY},
+            "update_item": {"TableName": env["JOBS_TABLE"], "Key": KEY},
+        }.items()
+    }
 
-    assert version["LaunchTemplateData"]["UserData"]
+    assert env["JOBS_TABLE"] == deployed.outputs["JobsTable"]
+    assert env["WORK_QUEUE_URL"] == pool["work_queue_url"]
+    assert float(env["NOTICE_SECONDS"]) == 6
+    assert identity["arn"].endswith(instance_id)
+    assert rights == {"delete_item": "AccessDeniedException", "update_item": "ok"}
 
 
 def test_every_function_imports_its_layers_and_answers_over_tls_with_its_own_role(
@@ -181,23 +199,6 @@ def test_deploying_the_same_again_changes_nothing(deployed: Deployed) -> None:
     again = deploy(deployed.aws.cloud, deployed.localized.assembly_dir, STACK)
 
     assert again == deployed.outputs
-
-
-def test_iam_is_enforced_for_what_a_host_may_not_do(deployed: Deployed) -> None:
-    iam, sts = deployed.aws.client("iam"), deployed.aws.client("sts")
-    roles = [role for role in iam.list_roles()["Roles"] if "Host" in role["RoleName"]]
-    host = next(role for role in roles if "Function" not in role["RoleName"])
-    issued = sts.assume_role(RoleArn=host["Arn"], RoleSessionName="i-1")["Credentials"]
-
-    answer = deployed.aws.try_as(
-        issued,
-        "dynamodb",
-        "delete_item",
-        TableName=deployed.outputs["JobsTable"],
-        Key={"pk": {"S": "x"}, "sk": {"S": "x"}},
-    )
-
-    assert "AccessDenied" in answer
 
 
 def test_a_template_that_cannot_be_deployed_says_why(cloud: Cloud, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -178,6 +179,30 @@ def test_a_host_without_a_network_reaches_nothing_until_it_is_mended(
 
     eventually(lambda: fleet.read(instance_id, "identity.json"))
     assert fleet.state(other) == "running"
+
+
+def test_a_host_that_is_cut_off_while_it_polls_gets_no_message(
+    aws: Aws, control: WorldClient, fleet: Fleet, queue: str
+) -> None:
+    instance_id = fleet.launch()
+    poll = threading.Thread(
+        target=aws.try_as,
+        args=(fleet.credentials(instance_id), "sqs", "receive_message"),
+        kwargs={"QueueUrl": queue, "WaitTimeSeconds": 20},
+        daemon=True,
+    )
+    poll.start()
+    eventually(lambda: control.calls_in_flight(instance_id=instance_id))
+
+    control.cut(instance_id, "network")
+    aws.client("sqs").send_message(QueueUrl=queue, MessageBody="ticket")
+
+    eventually(lambda: not control.calls_in_flight(instance_id=instance_id))
+    eventually(lambda: aws.client("sqs").receive_message(QueueUrl=queue).get("Messages"))
+    assert poll.is_alive()
+    control.kill(instance_id)
+    control.mend(instance_id)
+    poll.join(10)
 
 
 @pytest.mark.parametrize(

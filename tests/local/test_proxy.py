@@ -233,6 +233,7 @@ def test_a_message_is_not_lost_to_a_caller_who_hung_up(aws: Aws) -> None:
         caller.wait()
 
     sqs.send_message(QueueUrl=url, MessageBody="ticket")
+    eventually(lambda: not aws.cloud.control.calls_in_flight(resources=["hung-up"]))
 
     def received() -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = sqs.receive_message(QueueUrl=url).get("Messages", [])
