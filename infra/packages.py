@@ -26,9 +26,9 @@ HOST_LOCK = ROOT / "requirements" / "host.txt"
 OUR_SOURCES = ("layers/core/python/reprieve", "agent", "cli/reprieve_cli")
 AGENT_UNITS = ROOT / "agent" / "systemd"
 HOST_FILES = ROOT / "infra" / "host"
-# What the agent and the job's credentials call. botocore describes 400 services more, which
+# What the agent calls. botocore describes 400 services more, which
 # are nine tenths of its bytes, fetched and unpacked while a job waits for its host.
-HOST_SERVICES = frozenset({"dynamodb", "s3", "sqs", "sts"})
+HOST_SERVICES = frozenset({"dynamodb", "s3", "secretsmanager", "sqs", "ssm", "sts"})
 KEPT_BUILDS = 4
 UNIT_SUFFIXES = {".service", ".mount", ".timer", ".socket"}
 
@@ -118,8 +118,6 @@ def host_bundle() -> Built:
         units = folder / "systemd"
         units.mkdir()
         for path in [*_files(HOST_FILES), *_files(AGENT_UNITS)]:
-            if path.name == "__init__.py":  # makes the folder a package here, means nothing there
-                continue
             shutil.copy(path, units if path.suffix in UNIT_SUFFIXES else folder)
 
     return _cached("host", digest, build)

@@ -52,6 +52,11 @@ INTERFACE_ENDPOINTS = {
     "SsmMessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "Sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
 }
+# Where jobs have a role: to assume it, and to read their secrets in it.
+JOB_ROLE_ENDPOINTS = {
+    "Sts": ec2.InterfaceVpcEndpointAwsService.STS,
+    "SecretsManager": ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER,
+}
 
 _SCRIPT = """\
 if [ -z "${SSM_RequestId:-}" ]; then
@@ -212,9 +217,7 @@ class Fleet(Construct):
         group.add_ingress_rule(
             ec2.Peer.ipv4(self._config.network.cidr), ec2.Port.tcp(443), "HTTPS from hosts"
         )
-        needed = dict(INTERFACE_ENDPOINTS)
-        if self._config.job_role_arn:
-            needed["Sts"] = ec2.InterfaceVpcEndpointAwsService.STS
+        needed = INTERFACE_ENDPOINTS | (JOB_ROLE_ENDPOINTS if self._config.job_role_arn else {})
         for name, service in needed.items():
             vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
 

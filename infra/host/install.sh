@@ -6,7 +6,6 @@ set -euo pipefail
 PREFIX=${PREFIX:-/opt/reprieve}
 UNITS=${UNITS:-/etc/systemd/system}
 BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-ENV_FILE=${ENV_FILE:-/etc/reprieve/agent.env}
 JOB_USER=reprieve-job
 # Older SSM agents leave a command's parameters unset instead of passing them as variables.
 SSM_AGENT_NEEDED=3.3.2746.0
@@ -23,7 +22,6 @@ install_agent() { # python
   # Commands look for it here; unzipping has lost its mode.
   chmod 755 "$site/reprieve_agent/bin/reprieve-ctl"
   ln -sf "$site/reprieve_agent/bin/reprieve-ctl" "$PREFIX/bin/reprieve-ctl"
-  install -m 644 "$BUNDLE/job_credentials.py" "$PREFIX/bin/job_credentials.py"
 }
 
 add_job_user() {
@@ -35,22 +33,6 @@ add_job_user() {
   done
   return 0
 }
-
-# Where jobs find credentials of their own role, if the deployment names one. This is written
-# before any job runs: root must not write into a job's home later.
-point_jobs_to_their_role() {
-  local home
-  home=$(getent passwd "$JOB_USER" | cut -d: -f6)
-  install -d -o "$JOB_USER" -g "$JOB_USER" -m 700 "$home/.aws"
-  cat >"$home/.aws/config" <<CONFIG
-[default]
-region = $AWS_REGION
-credential_process = /bin/cat /run/reprieve-job/aws.json
-CONFIG
-  chown "$JOB_USER:$JOB_USER" "$home/.aws/config"
-}
-
-has_job_role() { grep -q '^JOB_ROLE_ARN=.' "$ENV_FILE"; }
 
 use_instance_storage() {
   systemctl start dlami-nvme.service 2>/dev/null || true # waits for the array at first boot
@@ -88,26 +70,17 @@ check_ssm_agent() {
 enable_units() {
   local unit names=()
   for unit in "$BUNDLE"/systemd/*; do
-    case "$unit" in
-      *reprieve-job-credentials.*) has_job_role || continue ;;
-    esac
     install -m 644 "$unit" "$UNITS/"
     names+=("$(basename "$unit")")
   done
   systemctl daemon-reload
   systemctl enable --quiet "${names[@]}"
-  if has_job_role; then
-    systemctl start reprieve-job-credentials.timer
-  fi
   systemctl start reprieve-agent.service
 }
 
 main() {
   install_agent "$1"
   add_job_user
-  if has_job_role; then
-    point_jobs_to_their_role
-  fi
   use_instance_storage
   check_ssm_agent
   enable_units

@@ -29,7 +29,8 @@ def test_the_outputs_are_those_that_people_script_against(
     template: Template, own_network: Template
 ) -> None:
     assert set(template.outputs) == OUTPUTS | {"PoolGpu"}
-    assert set(own_network.outputs) == OUTPUTS | {"PoolSmall", "PoolA100X8"}
+    assert set(own_network.outputs) == OUTPUTS | {"PoolSmall", "PoolA100X8", "JobRole"}
+    assert own_network.outputs["JobRole"] == "arn:aws:iam::123456789012:role/training-data"
 
 
 def test_a_pool_output_is_its_entry_and_its_name(own_network: Template) -> None:
@@ -74,16 +75,29 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_private_network_is_closed_and_passes_the_rules_of_thumb(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("role", "for_the_role"),
+    [
+        ({}, set()),
+        (
+            {"job_role_arn": "arn:aws:iam::123456789012:role/training-data"},
+            {"sts", "secretsmanager"},
+        ),
+    ],
+    ids=["no role", "a role for jobs"],
+)
+def test_a_private_network_is_closed_and_passes_the_rules_of_thumb(
+    tmp_path: Path, role: dict[str, str], for_the_role: set[str]
+) -> None:
     template = Template.synthesise(
-        tmp_path, config={"network": {"private": True, "zones": 2}}, validate=True
+        tmp_path, config={"network": {"private": True, "zones": 2}, **role}, validate=True
     )
 
     assert not template.of("AWS::EC2::InternetGateway")
     endpoints = template.of("AWS::EC2::VPCEndpoint").values()
     interfaces = [one for one in endpoints if one["VpcEndpointType"] == "Interface"]
     services = {template.text(one["ServiceName"]).rsplit(".", 1)[1] for one in interfaces}
-    assert services == {"ssm", "ssmmessages", "sqs"}
+    assert services == {"ssm", "ssmmessages", "sqs"} | for_the_role
     (launch,) = template.of("AWS::EC2::LaunchTemplate").values()
     (interface,) = launch["LaunchTemplateData"]["NetworkInterfaces"]
     assert interface["AssociatePublicIpAddress"] is False

@@ -76,7 +76,6 @@ def test_the_agent_imports_from_the_host_bundle_alone(host: Path) -> None:
 
 def test_the_bundle_knows_the_services_that_a_host_calls(host: Path) -> None:
     sources = [*(ROOT / "agent" / "reprieve_agent").glob("*.py")]
-    sources += [ROOT / "infra" / "host" / "job_credentials.py"]
     called = {
         name
         for source in sources
@@ -141,16 +140,10 @@ def test_the_agents_unit_starts_what_a_host_installs(host: Path) -> None:
     assert "RuntimeDirectory=reprieve\n" in unit  # /run/reprieve, where `ready` appears
 
 
-@pytest.mark.parametrize("role", [True, False])
-def test_units_are_enabled_before_the_agent_starts(
-    host: Path,
-    tmp_path: Path,
-    role: bool,  # noqa: FBT001
-) -> None:
-    commands, units, env_file = tmp_path / "bin", tmp_path / "units", tmp_path / "agent.env"
+def test_units_are_enabled_before_the_agent_starts(host: Path, tmp_path: Path) -> None:
+    commands, units = tmp_path / "bin", tmp_path / "units"
     commands.mkdir()
     units.mkdir()
-    env_file.write_text("JOB_ROLE_ARN=arn:aws:iam::123456789012:role/x\n" if role else "STACK=x\n")
     systemctl = commands / "systemctl"
     systemctl.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
     systemctl.chmod(0o755)
@@ -158,26 +151,19 @@ def test_units_are_enabled_before_the_agent_starts(
     subprocess.run(
         ["bash", "-c", f"source {host}/install.sh; enable_units"],
         check=True,
-        env={
-            "PATH": f"{commands}:/usr/bin:/bin",
-            "UNITS": str(units),
-            "ENV_FILE": str(env_file),
-        },
+        env={"PATH": f"{commands}:/usr/bin:/bin", "UNITS": str(units)},
     )
 
-    always = {
+    installed = {path.name for path in units.iterdir()}
+    reload, enable, start = (tmp_path / "calls").read_text().splitlines()
+    assert installed == {
         "reprieve-agent.service",
         "reprieve-imds-guard.service",
         "var-lib-reprieve.mount",
     }
-    for_a_role = {"reprieve-job-credentials.service", "reprieve-job-credentials.timer"}
-    installed = {path.name for path in units.iterdir()}
-    reload, enable, *start = (tmp_path / "calls").read_text().splitlines()
-    assert installed == (always | for_a_role if role else always)
     assert reload == "daemon-reload"
     assert set(enable.split()) == {"enable", "--quiet"} | installed
-    assert start[-1] == "start reprieve-agent.service"
-    assert ("start reprieve-job-credentials.timer" in start) is role
+    assert start == "start reprieve-agent.service"
 
 
 @pytest.mark.parametrize(
