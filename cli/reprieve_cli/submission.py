@@ -16,7 +16,7 @@ from reprieve.usecases.submit import Submit
 from reprieve_cli import phrases, saving
 from reprieve_cli.bundle import Bundle, pack
 from reprieve_cli.errors import BadInputError
-from reprieve_cli.stack import Cloud
+from reprieve_cli.stack import Cloud, Stack
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ARN = re.compile(r"arn:aws[\w-]*:(secretsmanager|ssm):[a-z0-9-]+:\d{12}:(secret:|parameter/)\S+")
@@ -63,6 +63,7 @@ def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str]
             warn(warning)
         to = cloud()
         pool = to.stack.pool(request.pool)
+        _check_role(spec, to.stack)
         if bundle:
             to.objects.put_new(code_key(bundle.sha256), bundle.path)
             spec = replace(spec, code=bundle.sha256)
@@ -96,6 +97,14 @@ def _spec(request: Request) -> JobSpec:
     if nul is not None:
         raise BadInputError("a value holds a NUL byte, which no command line can carry")
     return spec
+
+
+def _check_role(spec: JobSpec, stack: Stack) -> None:
+    if spec.secrets and "JobRole" not in stack.outputs:
+        raise BadInputError(
+            f"--secret is read in the jobs' own role, and stack {stack.name} has none: "
+            "set job_role_arn in its configuration and deploy"
+        )
 
 
 def _texts(spec: JobSpec) -> list[str]:

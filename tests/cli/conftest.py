@@ -96,7 +96,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         bucket="bucket",
         orders_url="https://sqs.us-east-1.amazonaws.com/000000000000/orders",
         pools={POOL: a_pool()},
-        outputs={},
+        outputs={"JobRole": "arn:aws:iam::123456789012:role/training-data"},
     )
     cloud = Cloud(
         stack=stack,

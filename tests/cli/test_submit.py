@@ -102,6 +102,19 @@ def test_a_secret_that_is_no_arn_is_refused_and_never_repeated(cli: Cli) -> None
     assert cli.memory.job_rows == {}
 
 
+def test_a_secret_that_no_host_could_read_is_refused(cli: Cli, code: Path) -> None:
+    stack = replace(cli.cloud.stack, outputs={})
+    roleless: Cloud = replace(cli.cloud, stack=stack)
+    cli.find_cloud = lambda: roleless
+
+    assert cli("submit", "--code", str(code), "--secret", f"A={ARN}", "--", "x") == 2
+
+    assert "stack Reprieve has none: set job_role_arn in its configuration and deploy" in cli.err
+    assert cli.memory.job_rows == {}
+    assert cli.objects.uploads == 0
+    assert cli("submit", "--code", str(code), "--", "python", "train.py") == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
