@@ -61,19 +61,27 @@ def environment(
 
 
 def write_request(places: Places, request: Request, now: Now) -> None:
-    """Ask the job; the same request again only moves its deadlines."""
-    write_json(
-        places.contract / REQUEST,
-        {
-            "v": VERSION,
-            "id": request.id,
-            "kind": request.kind.value,
-            "reason": request.reason,
+    """
+    Ask the job; the same request again only moves its deadlines.
+
+    A job that is to go on has no deadline: nobody said that its host goes away.
+    """
+    content = {
+        "v": VERSION,
+        "id": request.id,
+        "kind": request.kind.value,
+        "reason": request.reason,
+        "deadline_unix": None,
+        "deadline_boottime_ns": None,
+        "save_by_unix": None,
+    }
+    if request.exits:
+        content |= {
             "deadline_unix": now.wall_at(request.deadline).timestamp(),
             "deadline_boottime_ns": int(request.deadline * 1e9),
             "save_by_unix": now.wall_at(request.save_by).timestamp(),
-        },
-    )
+        }
+    write_json(places.contract / REQUEST, content)
 
 
 def wake(places: Places, *, root: int | None, marker: str) -> int:

@@ -12,7 +12,7 @@ import os
 import pwd
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec, assert_never
 
 from reprieve.domain.errors import LeaseLostError
@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 FINAL_LOG_SECONDS = 2.0
+PREPARATION_SECONDS = 60.0
 LOG_PUSHES_PER_NOTICE = 24
 
 
@@ -100,6 +101,14 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparation:
+    """The start of one attempt: *stop* calls it off, *idle* tells that nothing of it runs."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
 class Companions:
     """What accompanies a job while its process lives and its checkpoints are sent."""
 
@@ -122,7 +131,7 @@ class Executor:
         self._secrets = Secrets(outside.role)
         self._companions: dict[LeaseKey, Companions] = {}
         self._pushers: dict[LeaseKey, LogPusher] = {}
-        self._preparations: dict[LeaseKey, threading.Event] = {}
+        self._preparations: dict[LeaseKey, Preparation] = {}
 
     def follow(self, state: State) -> None:
         """Let what runs by itself know where things stand."""
@@ -203,9 +212,11 @@ class Executor:
     ) -> None:
         match action:
             case do.Prepare(key):
-                self._in_thread(self._prepare, action, self._preparation(key))
+                preparation = self._preparation(key)
+                preparation.idle.clear()
+                self._in_thread(self._prepare, action, preparation)
             case do.AbortPreparation(key):
-                self._preparation(key).set()
+                self._preparation(key).stop.set()
                 self._in_thread(self._outside.supervisor.kill, key, self._places(key).setup)
             case do.Launch():
                 self._in_thread(self._launch, action)
@@ -214,13 +225,17 @@ class Executor:
             case _:
                 assert_never(action)
 
-    def _preparation(self, key: LeaseKey) -> threading.Event:
-        return self._preparations.setdefault(key, threading.Event())
+    def _preparation(self, key: LeaseKey) -> Preparation:
+        preparation = self._preparations.get(key)
+        if preparation is None:
+            preparation = self._preparations[key] = Preparation()
+            preparation.idle.set()
+        return preparation
 
-    def _prepare(self, action: do.Prepare, stop: threading.Event) -> None:
+    def _prepare(self, action: do.Prepare, preparation: Preparation) -> None:
         key = action.key
         try:
-            restored = self._prepared(action, stop)
+            restored = self._prepared(action, preparation.stop)
         except AbortedError:
             log.info("preparation called off", extra={"lease": str(key)})
         except NoValidCheckpointError as error:
@@ -232,6 +247,8 @@ class Executor:
             self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, repr(error)))
         else:
             self._emit(on.Prepared(key, restored.base, restored.step))
+        finally:
+            preparation.idle.set()
 
     def _prepared(self, action: do.Prepare, stop: threading.Event) -> Restored:
         key, spec, account = action.key, action.lease.spec, self._host.account
@@ -271,7 +288,7 @@ class Executor:
         key, spec = action.key, action.lease.spec
         places = self._places(key)
         try:
-            stop = self._preparation(key)
+            stop = self._preparation(key).stop
             secrets = {} if begun(places) else self._secrets.of(key, spec, places, stop)
         except AbortedError:
             return
@@ -398,7 +415,10 @@ class Executor:
         if pusher:
             pusher.end()
             pusher.push()
-        self._preparations.pop(key, None)
+        preparation = self._preparations.pop(key, None)
+        if preparation:  # its files stay until nothing works on them any more
+            preparation.stop.set()
+            preparation.idle.wait(PREPARATION_SECONDS)
         self._secrets.forget(key)
         if self._outside.role:
             self._outside.role.close(key)

@@ -633,15 +633,8 @@ class Machine:
             return state, ()
         nth = tenure.advices + 1
         again = f":{nth}" if nth > 1 else ""
-        request = self._request(
-            tenure,
-            RequestKind.CHECKPOINT,
-            Cause.NOTICE,
-            f"{standing.notice.request_id}:{tenure.key.attempt}{again}",
-            ends=now.boot + self.periods.notice - self.periods.margin,
-            reason=standing.notice.kind.value,
-            now=now,
-        )
+        request_id = f"{standing.notice.request_id}:{tenure.key.attempt}{again}"
+        request = self._checkpoint(tenure, request_id, standing.notice.kind.value, now)
         asking = replace(tenure, request=request, last_request=now.boot, advices=nth)
         return _with(state, asking), (do.Ask(tenure.key, request, tenure.process),)
 
@@ -701,6 +694,17 @@ class Machine:
             do.Ask(tenure.key, request, tenure.process, wake=request.open),
         )
 
+    def _checkpoint(self, tenure: Tenure, request_id: str, reason: str, now: Now) -> Request:
+        return self._request(
+            tenure,
+            RequestKind.CHECKPOINT,
+            Cause.NOTICE,
+            request_id,
+            ends=now.boot + self.periods.notice - self.periods.margin,
+            reason=reason,
+            now=now,
+        )
+
     def _request(
         self,
         tenure: Tenure,
@@ -748,7 +752,16 @@ class Machine:
         tenure = state.tenure
         if tenure and tenure.stage is Stage.RUNNING and tenure.request:
             return self._escalate(state, tenure, tenure.request, now)
+        if tenure and tenure.save_due is not None and now.boot >= tenure.save_due:
+            return self._save_again(state, tenure, now)
         return self._close(state, now)
+
+    def _save_again(self, state: State, tenure: Tenure, now: Now) -> Move:
+        nth = tenure.periodic + 1
+        request_id = f"periodic:{self.instance_id}:{tenure.key.attempt}:{nth}"
+        request = self._checkpoint(tenure, request_id, "periodic", now)
+        asking = replace(tenure, request=request, last_request=now.boot, periodic=nth)
+        return _with(state, asking), (do.Ask(tenure.key, request, tenure.process),)
 
     def _forget(self, state: State, now: Now) -> State:
         if state.barred_until is not None and now.boot >= state.barred_until:
@@ -785,7 +798,7 @@ class Machine:
         if tenure.stage is Stage.CLOSING:
             return [self._work_ends(state)] if tenure.swept else []
         if tenure.stage is not Stage.RUNNING or request is None:
-            return []
+            return [tenure.save_due]
         if not request.exits:
             return [request.deadline]
         if request.killed:

@@ -138,6 +138,7 @@ class Tenure:
     request: Request | None = None
     last_request: float | None = None
     advices: int = 0
+    periodic: int = 0
     step: int | None = None
     ready: bool = False
     found: tuple[int, ...] = ()  # whole steps on disk, newer than the newest commit
@@ -159,6 +160,14 @@ class Tenure:
     def newest(self) -> int | None:
         """The newest step that isn't in the bucket yet."""
         return max(self.found, default=None)
+
+    @property
+    def save_due(self) -> float | None:
+        """When the job is to be asked for its next periodic save, on the boot clock."""
+        every = self.lease.spec.save_every if self.lease else None
+        if every is None or not self.ready or self.request or self.stage is not Stage.RUNNING:
+            return None
+        return max(self.since, self.last_request or self.since) + every.total_seconds()
 
     def committed_at_least(self, step: int) -> bool:
         """Whether *step* or a later one is in the bucket."""

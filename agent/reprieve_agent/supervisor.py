@@ -114,7 +114,11 @@ class ChildSupervisor:
                 if boot_seconds() >= not_after:
                     raise TooLateError
                 self._start_keeper(start)
-            return self._came_up(start, not_after=not_after)
+            try:
+                return self._came_up(start, not_after=not_after)
+            except LaunchError:
+                self._abandon(start)
+                raise
 
     def wait(self, key: LeaseKey, places: Places, process: Process) -> Exit:
         """Return once the job is over."""
@@ -138,9 +142,9 @@ class ChildSupervisor:
 
     def kill(self, key: LeaseKey, places: Places) -> bool:
         """End every process of the attempt, now and for good: a later launch is refused."""
-        with self._starting:
-            self._doomed.add(key)
-        known = self._found(places)
+        self._doomed.add(key)
+        with self._starting:  # a launch under way sees that and ends first
+            known = self._found(places)
         if known and known.pid is None:  # it may be waiting for its secrets
             processes.send(known.keeper, known.keeper_ticks, signal.SIGTERM)
         root = known.keeper if known and processes.alive(known.keeper, known.keeper_ticks) else None
@@ -167,6 +171,8 @@ class ChildSupervisor:
         ends = time.monotonic() + START_PATIENCE_SECONDS
         owed = bool(start.secrets)
         while time.monotonic() < ends:
+            if start.key in self._doomed:
+                raise LaunchError("the attempt was ended during its start")
             found = self._found(start.places)
             if found and begun(start.places):
                 return found
@@ -176,6 +182,16 @@ class ChildSupervisor:
                 owed = not handover.give(start.places.secrets, start.secrets)
             time.sleep(POLL_SECONDS)
         raise LaunchError(f"the job's keeper didn't start within {START_PATIENCE_SECONDS:g} s")
+
+    def _abandon(self, start: JobStart) -> None:
+        """End a keeper that didn't come up, whatever it has started meanwhile."""
+        pid = processes.running(str(start.places.order))
+        processes.kill_job(pid, marker(start.key), patience_seconds=KILL_PATIENCE_SECONDS)
+        if pid is not None:
+            processes.send(pid, processes.start_ticks(pid), signal.SIGKILL)
+            child = self._children.pop(pid, None)
+            if child:
+                child.wait()
 
     def _found(self, places: Places) -> Process | None:
         written = read_json(places.process)

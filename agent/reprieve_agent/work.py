@@ -34,17 +34,26 @@ class WorkQueue:
         # SQS takes whole seconds. Short enough that a message which SQS hands to a host just
         # as that one leaves is rare, long enough to cost next to nothing.
         self._wait = max(1, min(LONG_POLL_SECONDS, int(notice / timedelta(seconds=4))))
+        self._thread: threading.Thread | None = None
         self._wanted = threading.Event()
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Receive in a thread of its own."""
-        threading.Thread(target=self.run, name="work", daemon=True).start()
+        self._thread = threading.Thread(target=self.run, name="work", daemon=True)
+        self._thread.start()
 
     def end(self) -> None:
-        """Stop after the poll under way."""
+        """
+        Stop after the poll under way, and wait for it.
+
+        A host that hangs up in the middle may be given a message that then nobody sees
+        until it becomes visible again.
+        """
         self._ended.set()
         self._wanted.set()
+        if self._thread:
+            self._thread.join(self._wait + PAUSE_SECONDS)
 
     def want(self, *, tickets: bool) -> None:
         """Receive, or don't."""
@@ -91,6 +100,9 @@ class WorkQueue:
             except MalformedError as error:
                 # Left where it is: its dead-letter queue has an alarm.
                 log.error("ticket can't be read", extra={"error": str(error)})  # noqa: TRY400
+                continue
+            if self._ended.is_set():
+                self.give_back(message["ReceiptHandle"])
                 continue
             self._wanted.clear()
             self._emit(on.TicketCame(ticket.key, message["ReceiptHandle"]))

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from reprieve.domain.notice import NoticeKind
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind, Ticket
 from reprieve_agent import contract, log, logs, notify, processes
@@ -36,7 +37,7 @@ from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, Queues
 from tests.agent.harness import wait_until
 from tests.agent.test_machine import running
-from tests.builders import HOST, a_key
+from tests.builders import HOST, a_key, a_notice
 
 KEY = a_key()
 SETTINGS = {
@@ -398,6 +399,20 @@ def test_a_request_tells_its_deadlines_on_both_clocks(places: Places) -> None:
     left = request.deadline - at.boot
     assert written["deadline_unix"] - at.wall.timestamp() == pytest.approx(left, abs=1e-3)
     assert written["save_by_unix"] < written["deadline_unix"]
+
+
+def test_a_job_that_is_to_go_on_is_told_no_deadline(places: Places) -> None:
+    play = running()
+    play.tell(on.NoticeSeen(a_notice(NoticeKind.REBALANCE)))
+    request = play.tenure.request
+    assert request
+
+    contract.write_request(places, request, now())
+
+    written = json.loads((places.contract / "request.json").read_text())
+    assert written["kind"] == "checkpoint"
+    assert written["deadline_unix"] is None
+    assert written["deadline_boottime_ns"] is None
 
 
 def test_a_job_s_environment_is_its_own_and_the_contract_s_and_nothing_else(

@@ -246,11 +246,14 @@ def test_a_folder_rotated_away_in_the_middle_is_committed_all_the_same(tmp_path:
     folder = save(tmp_path, 40)
     sender = Sender(tmp_path)
 
-    def before(operation: str, _key: str) -> None:
-        if operation == "put_file" and folder.exists():
-            folder.rename(tmp_path / ".step-40.old")
-            for path in FILES:
-                (tmp_path / ".step-40.old" / path).unlink()
+    rotating = threading.Lock()
+
+    def before(_operation: str, _key: str) -> None:
+        with rotating:
+            if folder.exists():
+                old = folder.rename(tmp_path / ".step-40.old")
+                for path in FILES:
+                    (old / path).unlink()
 
     sender.store.before = before
 

@@ -25,7 +25,7 @@ from reprieve_agent.events import Event
 from reprieve_agent.machine import Machine
 from reprieve_agent.periods import Periods
 from reprieve_agent.state import AckState, Process, RequestKind, Stage, State, Tenure
-from tests.builders import HOST, a_job, a_key, a_lease, a_notice, at
+from tests.builders import HOST, a_job, a_key, a_lease, a_notice, a_spec, at
 
 MACHINE = Machine(HOST, Periods.of(NoticeClock()))
 KEY = a_key()
@@ -105,14 +105,14 @@ def preparing(**lease: Any) -> Play:
     return play
 
 
-def sealing() -> Play:
-    play = preparing()
+def sealing(**spec: Any) -> Play:
+    play = preparing(spec=a_spec(**spec))
     play.tell(on.Prepared(KEY, BASE, 40))
     return play
 
 
-def starting() -> Play:
-    play = sealing()
+def starting(**spec: Any) -> Play:
+    play = sealing(**spec)
     play.tell(on.Sealed(KEY, BASE, play.now.boot))
     return play
 
@@ -639,6 +639,25 @@ def test_a_warning_after_advice_is_a_new_request() -> None:
     assert ask.request.id == f"interruption:{HOST}:1"
     assert ask.request.kind is RequestKind.CHECKPOINT_EXIT
     assert play.tell(interruption(NoticeKind.REBALANCE)) == []
+
+
+def test_a_job_that_wants_it_is_asked_to_save_every_so_often() -> None:
+    play = starting(save_every=timedelta(seconds=300))
+    play.tell(on.Launched(KEY, JOB))
+    assert only(do.Ask, play.wait(301)) == []  # it hasn't registered, so it can't be asked
+
+    first = only(do.Ask, play.tell(on.JobReady(KEY)) + play.wait(1))
+    play.tell(on.JobAcked(KEY, first[0].request.id, AckState.SAVED, 50))
+    play.tell(on.CheckpointFound(KEY, 50), committed(50))
+    assert only(do.Ask, play.wait(298)) == []
+    second = only(do.Ask, play.wait(2))
+
+    assert [ask.request.id for ask in first + second] == [
+        f"periodic:{HOST}:1:1",
+        f"periodic:{HOST}:1:2",
+    ]
+    assert all(not ask.request.exits for ask in first + second)
+    assert only(do.Ask, play.tell(interruption()))[0].request.exits
 
 
 # Escalation -------------------------------------------------------------------------------
