@@ -35,6 +35,7 @@ TRUST = {
 }
 USER_DATA = """#!/bin/bash
 set -e
+systemd-run --unit=reprieve-boot-limit --on-active=60 /bin/sh -c 'test -e X || systemctl poweroff'
 cat >/etc/reprieve/agent.env <<'REPRIEVE_AGENT_ENV'
 STACK=Test
 POOL=gpu
@@ -154,9 +155,13 @@ class Fleet:
         )
         return result
 
+    def launch_only(self, *types: str, **overrides: Any) -> str:
+        """Launch one host and wait for nothing."""
+        return str(self.create(*types, **overrides)["Instances"][0]["InstanceIds"][0])
+
     def launch(self, *types: str, **overrides: Any) -> str:
         """Launch one host and wait until its agent runs."""
-        instance_id = str(self.create(*types, **overrides)["Instances"][0]["InstanceIds"][0])
+        instance_id = self.launch_only(*types, **overrides)
         eventually(lambda: self.read(instance_id, "beat.json"))
         return instance_id
 

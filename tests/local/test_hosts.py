@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 
 from reprieve_cli.local import processes
 from reprieve_cli.local.control import ControlError, WorldClient
-from tests.local.support import NOTICE_SECONDS, Aws, Fleet, eventually
+from tests.local.support import (
+    NOTICE_SECONDS,
+    USER_DATA,
+    Aws,
+    Fleet,
+    eventually,
+    make_launch_template,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -153,6 +161,20 @@ def test_an_agent_that_crashes_is_started_again_and_its_job_survives(
     eventually(lambda: job_pid(fleet, instance_id) != job)
     assert fleet.state(instance_id) == "running"
     assert processes.alive(job)
+
+
+def test_a_host_whose_agent_is_not_ready_in_time_powers_off(
+    fleet: Fleet, aws: Aws, control: WorldClient
+) -> None:
+    user_data = USER_DATA.replace("--on-active=60", "--on-active=1")
+    user_data = user_data.replace("STACK=Test", "STACK=Test\nNEVER_READY=1")
+    encoded = base64.b64encode(user_data.encode()).decode()
+    never = Fleet(aws, make_launch_template(aws, UserData=encoded), fleet.subnets)
+
+    instance_id = never.launch_only()
+
+    eventually(lambda: fleet.state(instance_id) == "terminated")
+    assert control.log(kind="not ready in time", instance_id=instance_id)
 
 
 def test_a_frozen_host_stands_still_until_it_thaws(fleet: Fleet, control: WorldClient) -> None:

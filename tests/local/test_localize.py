@@ -25,7 +25,10 @@ FUNCTION = {
     },
     "DependsOn": ["Document", "Role"],
 }
-USER_DATA = {"Fn::Base64": {"Fn::Join": ["", ["#!/bin/sh\nNOTICE_SECONDS=120\nX=", {"Ref": "T"}]]}}
+BOOT_LIMIT = "systemd-run --unit=reprieve-boot-limit --on-active="
+USER_DATA = {
+    "Fn::Base64": {"Fn::Join": ["", [f"{BOOT_LIMIT}300 x\nNOTICE_SECONDS=120\nX=", {"Ref": "T"}]]}
+}
 
 
 def an_assembly(folder: Path, **resources: Any) -> Path:
@@ -110,7 +113,7 @@ def test_every_other_difference_is_told(tmp_path: Path, layer: Path) -> None:
     variables = template["Resources"]["Function"]["Properties"]["Environment"]["Variables"]
     assert (variables["ATTESTED_SENDER"], variables["NOTICE_SECONDS"]) == ("off", "6.0")
     text = json.dumps(template["Resources"]["Template"])
-    assert "\\nNOTICE_SECONDS=6.0\\n" in text
+    assert f"{BOOT_LIMIT}15 x\\nNOTICE_SECONDS=6.0\\n" in text
     assert template["Parameters"]["Image"]["Type"] == "String"
 
 

@@ -10,19 +10,24 @@ from the production template to exactly what is expected.
 from __future__ import annotations
 
 import json
+import math
 import re
+import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprieve_cli.local.aws import client
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reprieve_cli.local.cloud import Cloud
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -48,7 +53,8 @@ UNSUPPORTED = frozenset(
     }
 )
 _IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
-_NOTICE_LINE = re.compile(r"^NOTICE_SECONDS=.*$", re.MULTILINE)
+_NOTICE_LINE = re.compile(r"^NOTICE_SECONDS=([0-9.]+)$", re.MULTILINE)
+_BOOT_LIMIT = re.compile(r"(--unit=reprieve-boot-limit --on-active=)(\d+)")
 # What only a compiled layer holds: such a layer serves one interpreter.
 _COMPILED = "pydantic_core"
 
@@ -102,6 +108,9 @@ def localize(
         changed += _place(assembly, target, file, layer)
     (target / path.name).write_text(json.dumps(template, separators=(",", ":")), encoding="utf-8")
     (target / f"{stack}.assets.json").write_text(json.dumps(assets), encoding="utf-8")
+    for paper in assembly.iterdir():  # the CDK CLI reads these
+        if paper.is_file() and not (target / paper.name).exists():
+            shutil.copy(paper, target)
     return Localized(target, stack, removed, changed, original)
 
 
@@ -175,14 +184,36 @@ def _set_variables(template: Template, notice_seconds: float) -> list[str]:
 
 def _set_user_data(template: Template, notice_seconds: float) -> list[str]:
     changed = []
-    line = f"NOTICE_SECONDS={notice_seconds}"
     for name, resource in _of_type(template, _TEMPLATE):
         data = resource["Properties"]["LaunchTemplateData"]
-        fresh = _in_strings(data.get("UserData"), lambda text: _NOTICE_LINE.sub(line, text))
-        if fresh != data.get("UserData"):
-            data["UserData"] = fresh
-            changed.append(f"{name}: {line}")
+        before = data.get("UserData")
+        found = _NOTICE_LINE.search("\n".join(_strings(before)))
+        if found is None or float(found[1]) == notice_seconds:
+            continue
+        scale = notice_seconds / float(found[1])
+        data["UserData"] = _in_strings(before, partial(_rescaled, scale=scale))
+        changed.append(f"{name}: NOTICE_SECONDS={notice_seconds}, and its boot limit with it")
     return changed
+
+
+def _rescaled(user_data: str, scale: float) -> str:
+    """Scale what derives from the notice: the agent's clock and the limit for its first boot."""
+
+    def notice(found: re.Match[str]) -> str:
+        return f"NOTICE_SECONDS={float(found[1]) * scale}"
+
+    def limit(found: re.Match[str]) -> str:
+        return f"{found[1]}{math.ceil(int(found[2]) * scale)}"
+
+    return _BOOT_LIMIT.sub(limit, _NOTICE_LINE.sub(notice, user_data))
+
+
+def _strings(node: Any) -> list[str]:
+    if isinstance(node, str):
+        return [node]
+    if isinstance(node, dict):
+        node = list(node.values())
+    return [text for item in node for text in _strings(item)] if isinstance(node, list) else []
 
 
 def _run_few_at_a_time(template: Template) -> list[str]:
@@ -196,7 +227,7 @@ def _run_few_at_a_time(template: Template) -> list[str]:
     return changed
 
 
-def _in_strings(node: Any, change: Any) -> Any:
+def _in_strings(node: Any, change: Callable[[str], str]) -> Any:
     if isinstance(node, str):
         return change(node)
     if isinstance(node, list):

@@ -69,6 +69,8 @@ def main() -> None:
     instance_id = metadata("instance-id", session)
     escaped = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
     beats = 0
+    if "NEVER_READY" not in os.environ:
+        (Path(os.environ["RUN_DIR"]) / "ready").touch()
     write("agent.json", {"env": dict(os.environ), "id": instance_id, "job": escaped.pid})
     while True:
         beats += 1

@@ -142,6 +142,17 @@ class Hosts:
         instance.running_at = now()
         self._say_state(instance)
         await self._boot(instance, machine)
+        if machine.boot_limit_seconds is not None:
+            self._spawn(self._enforce_boot_limit(instance, machine, machine.boot_limit_seconds))
+
+    async def _enforce_boot_limit(
+        self, instance: Instance, machine: Machine, seconds: float
+    ) -> None:
+        """Power off a host whose agent isn't ready in time, as its first boot's timer does."""
+        await asyncio.sleep(seconds)
+        if instance.state is State.RUNNING and not machine.ready:
+            self._note("not ready in time", instance, seconds=seconds)
+            await self._shut_itself_down(instance)
 
     async def _boot(self, instance: Instance, machine: Machine) -> None:
         try:

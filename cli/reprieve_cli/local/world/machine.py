@@ -29,6 +29,7 @@ AGENT_ENV = re.compile(
     r"cat\s*>\s*/etc/reprieve/agent\.env\s*<<\s*'?REPRIEVE_AGENT_ENV'?\n(.*?)\n?REPRIEVE_AGENT_ENV",
     re.DOTALL,
 )
+BOOT_LIMIT = re.compile(r"--unit=reprieve-boot-limit --on-active=(\d+)")
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -82,6 +83,17 @@ class Machine:
             pid = int((self.directory / "agent.pid").read_text(encoding="ascii"))
             return pid if processes.alive(pid) else None
         return None
+
+    @property
+    def boot_limit_seconds(self) -> float | None:
+        """How long the user data lets the agent take to be ready; None: as long as it likes."""
+        found = BOOT_LIMIT.search(self._user_data)
+        return float(found[1]) if found else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent has said that it is, in this boot."""
+        return (self._run_dir / "ready").exists()
 
     async def boot(self, on_shutdown: Callable[[], None]) -> None:
         """
