@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -91,10 +91,16 @@ def folder_of(checkpoints: Path, step: int) -> Path | None:
     return _folders(checkpoints).get(step)
 
 
-def whole_steps(checkpoints: Path) -> list[int]:
-    """Return the steps of the folders that look whole, oldest first; digests are for later."""
+def whole_steps(checkpoints: Path, *, known: Container[int] = ()) -> list[int]:
+    """
+    Return the steps of the folders that look whole, oldest first, but for those *known*.
+
+    Digests are for later: this is asked twice a second.
+    """
     return sorted(
-        step for step, folder in _folders(checkpoints).items() if fault(folder, step) is None
+        step
+        for step, folder in _folders(checkpoints).items()
+        if step not in known and fault(folder, step) is None
     )
 
 

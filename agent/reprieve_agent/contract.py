@@ -152,10 +152,9 @@ class Watcher:
             event = self._event(name, said) if said else None
             if event:
                 self.emit(event)
-        for step in checkpoint.whole_steps(self.places.checkpoints):
-            if step not in self._steps:
-                self._steps.add(step)
-                self.emit(on.CheckpointFound(self.key, step))
+        for step in checkpoint.whole_steps(self.places.checkpoints, known=self._steps):
+            self._steps.add(step)
+            self.emit(on.CheckpointFound(self.key, step))
 
     def _changed(self) -> list[str]:
         changed = []

@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-FINAL_LOG_SECONDS = 2.0
 PREPARATION_SECONDS = 60.0
 LOG_PUSHES_PER_NOTICE = 24
+FINAL_LOG_OF_NOTICE = 1 / 60  # 2 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +444,7 @@ class Executor:
         if pusher:
             pushing = threading.Thread(target=pusher.push, daemon=True)
             pushing.start()
-            pushing.join(FINAL_LOG_SECONDS)
+            pushing.join(self._config.clock.notice.total_seconds() * FINAL_LOG_OF_NOTICE)
 
     def _pusher(self, key: LeaseKey) -> LogPusher:
         """Return what pushes the attempt's log, from its setup on."""

@@ -27,6 +27,7 @@ from reprieve_agent.listener import Listener
 from reprieve_agent.machine import Machine
 from reprieve_agent.metadata import Identity, MetadataClient, MetadataWatcher
 from reprieve_agent.periods import Periods
+from reprieve_agent.places import Account
 from reprieve_agent.reports import Reports
 from reprieve_agent.runtime import Agent, Inbox, Parts
 from reprieve_agent.supervisor import ChildSupervisor, Supervisor
@@ -142,8 +143,10 @@ class HostUnderTest:
         notice_seconds: float = 8.0,
         boot_id: str = "boot-1",
         adopted: bool = True,
+        account: Account | None = None,
     ) -> None:
         self.cloud = cloud
+        self.account = account
         self.folder = folder
         self.instance_id = instance_id
         self.boot_id = boot_id
@@ -190,7 +193,7 @@ class HostUnderTest:
             supervisor=self.supervisor,
         )
         self.executor = Executor(
-            config, Host(identity, self.boot_id, None), outside, self.inbox.put
+            config, Host(identity, self.boot_id, self.account), outside, self.inbox.put
         )
         machine = Machine(self.instance_id, Periods.of(self.clock))
         self.agent = Agent(config, self.boot_id, machine, self.inbox, self.executor)

@@ -7,8 +7,10 @@ import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import zipfile
@@ -25,6 +27,7 @@ from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind
 from reprieve_agent import processes
 from reprieve_agent.ctl import PROGRAM as CTL
+from reprieve_agent.places import Account
 from reprieve_agent.supervisor import marker
 from tests.agent.harness import Cloud, HostUnderTest, chain_job, chain_state, soon, wait_until
 
@@ -727,3 +730,89 @@ def test_status_tells_what_the_agent_is_doing(cloud: Cloud, host: HostUnderTest)
 
     assert code == 0
     assert (answer["stage"], answer["job"], answer["adopted"]) == ("RUNNING", "job-1", True)
+
+
+# Other users -------------------------------------------------------------------------------
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEM_PYTHON.exists(),
+    reason="only root can play another user, and needs a Python that one may run",
+)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Yield a folder that every user may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@as_root
+def test_only_root_and_the_agent_s_group_may_ask(cloud: Cloud, open_folder: Path) -> None:
+    host = HostUnderTest(cloud, open_folder / "a")
+    host.start()
+    try:
+        wait_until(lambda: host.agent.state.adopted, "adopted")
+        path = host.folder / "run" / "agent.sock"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        path.chmod(0o666)
+        ask = f"""
+            import socket
+            with socket.socket(socket.AF_UNIX) as agent:
+                agent.connect({str(path)!r})
+                agent.sendall(b'{{"op": "status"}}\\n')
+                print(agent.recv(4096).decode())
+        """
+        command = [str(SYSTEM_PYTHON), "-I", "-S", "-c", textwrap.dedent(ask)]
+
+        ours = subprocess.run(command, capture_output=True, check=True)
+        theirs = subprocess.run(
+            command, capture_output=True, check=True, user=65534, group=65534, extra_groups=[]
+        )
+
+        assert json.loads(ours.stdout)["result"] == "ok"
+        assert json.loads(theirs.stdout)["error"] == "only root and the agent's group may ask"
+    finally:
+        host.close()
+
+
+@as_root
+def test_a_job_runs_as_its_own_user_from_setup_to_resume(cloud: Cloud, open_folder: Path) -> None:
+    script = """
+        import hashlib, json, os, pathlib
+        folder = pathlib.Path(os.environ["REPRIEVE_CKPT_DIR"])
+        resumed = [p.read_text() for p in pathlib.Path(os.environ["REPRIEVE_RESUME_DIR"]).iterdir()]
+        print(os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"], resumed)
+        part = folder / ".step-1.part"
+        part.mkdir()
+        (part / "w").write_text("weights")
+        (part / "w").chmod(0o600)
+        sha = hashlib.sha256(b"weights").hexdigest()
+        (part / "MANIFEST.json").write_text(json.dumps(
+            {"v": 1, "step": 1, "files": [{"path": "w", "size": 7, "sha256": sha}]}))
+        part.rename(folder / "step-1")
+        raise SystemExit(0 if resumed else 75)
+    """
+    spec = JobSpec(
+        (str(SYSTEM_PYTHON), "-c", textwrap.dedent(script)), setup=("sh", "-c", "id -u; umask")
+    )
+    nobody = Account.named("nobody")
+    host = HostUnderTest(cloud, open_folder / "a", account=nobody)
+    host.start()
+    try:
+        first = submit(cloud, spec)
+        assert finished(cloud, first).committed_step == 1
+        second = cloud.arm_next(first)
+        cloud.ring(second)
+        assert finished(cloud, second).outcome is Outcome.FINISHED
+
+        who = f"{nobody.uid} {nobody.gid} {nobody.home} nobody"
+        assert cloud.log(first).splitlines()[0] == str(nobody.uid)
+        assert f"{who} []" in cloud.log(first)
+        assert f"{who} ['weights']" in cloud.log(second)
+        wait_until(lambda: not list((host.folder / "state" / "attempts").iterdir()), "wiped")
+    finally:
+        host.close()
