@@ -18,6 +18,7 @@ from reprieve_cli.commands.hosts import hosts
 from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
 from reprieve_cli.commands.queue import queue
+from reprieve_cli.commands.requeue import requeue
 from reprieve_cli.commands.status import status
 from reprieve_cli.commands.submit import submit
 from reprieve_cli.commands.wait import wait
@@ -60,6 +61,7 @@ COMMANDS: tuple[click.Command, ...] = (
     wait,
     logs,
     cancel,
+    requeue,
     checkpoints,
     hosts,
     doctor,

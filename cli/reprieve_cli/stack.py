@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reprieve.domain.capacity import Pool
+from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Market
-from reprieve.ports.cloud import Mail
+from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
+from reprieve.usecases.retire import Retire
+from reprieve.usecases.settle import Settle
 from reprieve_cli.errors import BadInputError
 from reprieve_cli.objects import Objects
 
@@ -63,7 +66,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Everything a command reaches."""
+    """Everything a command reaches. No command asks EC2, though its use cases could."""
 
     stack: Stack
     jobs: JobStore
@@ -72,6 +75,21 @@ class Cloud:
     mail: Mail
     objects: Objects
     now: Callable[[], datetime]
+    fleet: Fleet
+
+    @property
+    def settle(self) -> Settle:
+        """Bring a job in line with its lease, or with what a person wants."""
+        return Settle(
+            jobs=self.jobs,
+            hosts=self.hosts,
+            orders=self.orders,
+            fleet=self.fleet,
+            mail=self.mail,
+            retire=Retire(self.jobs, self.hosts, self.fleet),
+            clock=NoticeClock(),
+            now=self.now,
+        )
 
 
 def _pool(text: str) -> Pool | None:

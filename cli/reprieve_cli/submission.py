@@ -45,8 +45,6 @@ class Request:
     secrets: tuple[str, ...] = ()
     save_every: str | None = None
     max_restarts: int = 3
-    gpus: int = 1
-    checkpoint_globs: tuple[str, ...] = ()
 
 
 def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str], None]) -> Job:
@@ -80,9 +78,7 @@ def _spec(request: Request) -> JobSpec:
         env=_env(request.env),
         secrets=_secrets(request.secrets),
         max_restarts=request.max_restarts,
-        checkpoint_globs=_globs(request.checkpoint_globs),
         save_every=_save_every(request.save_every),
-        gpus=request.gpus,
     )
     both = sorted(spec.env.keys() & spec.secrets.keys())
     if both:
@@ -112,7 +108,6 @@ def _texts(spec: JobSpec) -> list[str]:
     return [
         *spec.command,
         *spec.setup,
-        *spec.checkpoint_globs,
         *(t for pair in pairs for t in pair),
     ]
 
@@ -141,15 +136,6 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     if name.startswith(OURS):
         raise BadInputError(f"{option} {name}: names in {OURS} are set by the host, choose another")
     return name, value
-
-
-def _globs(given: Sequence[str]) -> tuple[str, ...]:
-    for glob in given:
-        if not glob or glob.startswith("/") or ".." in glob.split("/"):
-            raise BadInputError(
-                f"--checkpoint-glob {glob!r} must stay inside the folder that the job runs in"
-            )
-    return tuple(given)
 
 
 def _save_every(text: str | None) -> timedelta | None:
@@ -183,11 +169,10 @@ def _warnings(request: Request, bundle: Bundle | None) -> list[str]:
     script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
     if bundle and script and not request.setup and str(Path(script)) not in bundle.files:
         found.append(f"{script} isn't in --code {request.code}, where the command runs")
-    if not request.checkpoint_globs and not _saves(request, bundle):
+    if not _saves(request, bundle):
         found.append(
-            f"{script or 'this job'} neither imports reprieve_job nor names REPRIEVE_CKPT_DIR, "
-            "and there is no --checkpoint-glob: after an interruption it starts again from the "
-            "beginning"
+            f"{script or 'this job'} neither imports reprieve_job nor names REPRIEVE_CKPT_DIR: "
+            "after an interruption it starts again from the beginning"
         )
     return found
 

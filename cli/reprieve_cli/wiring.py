@@ -89,22 +89,27 @@ def wire(stack: Stack, of: Session) -> Cloud:
     from reprieve.adapters.dynamodb_hosts import DynamoHostStore
     from reprieve.adapters.dynamodb_jobs import DynamoJobStore
     from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+    from reprieve.adapters.ec2_fleet import Ec2Fleet
     from reprieve.adapters.sqs import SqsMail
     from reprieve_cli.objects import S3Objects
 
     table = Table(client("dynamodb", of), stack.table)
+    jobs, hosts, orders = DynamoJobStore(table), DynamoHostStore(table), DynamoOrderStore(table)
+    mail = SqsMail(
+        client("sqs", of),
+        orders_queue_url=stack.orders_url,
+        work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
+    )
+    fleet = Ec2Fleet(lambda: client("ec2", of), stack=stack.name, zones=())
     return Cloud(
         stack=stack,
-        jobs=DynamoJobStore(table),
-        orders=DynamoOrderStore(table),
-        hosts=DynamoHostStore(table),
-        mail=SqsMail(
-            client("sqs", of),
-            orders_queue_url=stack.orders_url,
-            work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
-        ),
+        jobs=jobs,
+        orders=orders,
+        hosts=hosts,
+        mail=mail,
         objects=S3Objects(client("s3", of), stack.bucket),
         now=now,
+        fleet=fleet,
     )
 
 

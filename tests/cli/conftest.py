@@ -106,6 +106,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         mail=memory.mail,
         objects=objects,
         now=lambda: at(600),
+        fleet=memory.fleet,
     )
     return Cli(memory, objects, cloud, capsys, lambda: cloud)
 

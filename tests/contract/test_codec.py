@@ -69,7 +69,6 @@ specs = st.builds(
     env=st.dictionaries(names, text, max_size=2),
     secrets=st.dictionaries(names, text, max_size=2),
     max_restarts=counts,
-    checkpoint_globs=st.lists(text, max_size=2).map(tuple),
     save_every=maybe(durations),
 )
 jobs = st.builds(

@@ -70,7 +70,6 @@ def test_a_submitted_job_and_its_first_lease_read_back_whole(stores: Stores) -> 
             setup=("pip", "install", "."),
             env={"LR": "0.1", "EMPTY": ""},
             secrets={"TOKEN": "arn:aws:secretsmanager:us-east-1:1:secret:x"},
-            checkpoint_globs=("out/*.pt",),
             save_every=timedelta(minutes=7.5),
         ),
         checkpoint=CheckpointRef(100, "jobs/job-1/manifests/000001-000000000100.json"),

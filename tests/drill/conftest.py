@@ -92,6 +92,7 @@ class Theatre:
             mail=memory.mail,
             objects=self.objects,
             now=self.story.now,
+            fleet=memory.fleet,
         )
         nobody: Any = None  # no test here looks at queues, logs or the bucket's own API
         return Stage(

@@ -16,7 +16,7 @@ from tests.drill.conftest import Theatre
 HEAD = """
 clock_scale: 0.01
 jobs:
-  - {name: train, command: [python, train.py], checkpoint_globs: [x]}
+  - {name: train, command: [python, train.py]}
 """
 MARKET = {
     "pools": [
@@ -216,7 +216,6 @@ clock_scale: 0.01
 jobs:
   - name: train
     command: [python, train.py]
-    checkpoint_globs: [x]
     reference: [PYTHON, -c, "open('weights', 'wb').write(b'final')"]
 steps:
   - fault: {service: s3, action: "*", then: {duplicate: 1}}

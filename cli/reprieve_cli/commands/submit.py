@@ -42,14 +42,6 @@ from reprieve_cli.terminal import Terminal
     show_default=True,
     help="Crashes forgiven; interruptions are never counted.",
 )
-@click.option("--gpus", type=click.IntRange(0, 16), default=1, show_default=True)
-@click.option(
-    "--checkpoint-glob",
-    "checkpoint_globs",
-    multiple=True,
-    metavar="GLOB",
-    help="Files that a job without the helper saves; repeatable.",
-)
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.pass_obj

@@ -197,7 +197,6 @@ _JOB = Fields(
         "save_every": Text(),
         "max_restarts": _FROM_ZERO,
         "pool": Text(),
-        "checkpoint_globs": ListOf(Text()),
         "reference": ListOf(Word(), least=1),
     },
     required=("name", "command"),
@@ -300,7 +299,6 @@ def _job(raw: dict[str, Any], path: Path) -> JobPlan:
         command=tuple(given.pop("command")),
         code=(path.parent / code).resolve() if code else None,
         env=tuple(given.pop("env", {}).items()),
-        checkpoint_globs=tuple(given.pop("checkpoint_globs", ())),
         reference=tuple(given.pop("reference")) if "reference" in given else None,
         **given,
     )

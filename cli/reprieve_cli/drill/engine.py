@@ -115,7 +115,6 @@ class Drill:
             env=tuple(f"{name}={value}" for name, value in plan.env),
             save_every=plan.save_every,
             max_restarts=plan.max_restarts,
-            checkpoint_globs=plan.checkpoint_globs,
         )
 
         warned = self.warnings.setdefault(plan.name, [])

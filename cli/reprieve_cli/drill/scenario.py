@@ -53,7 +53,6 @@ class JobPlan:
     save_every: str | None = None
     max_restarts: int = 3
     pool: str | None = None
-    checkpoint_globs: tuple[str, ...] = ()
     reference: tuple[str, ...] | None = None
 
 

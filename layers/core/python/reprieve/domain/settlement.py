@@ -142,7 +142,7 @@ def requeue(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> D
         return decide(facts, now=now, clock=clock, token=token)
     match lease.state:
         case LeaseState.HELD:
-            return _ended(facts, lease, Cause.OPERATOR, now=now, token=token, by_evidence=True)
+            return _ended(facts, lease, Cause.OPERATOR, now=now, token=token)
         case LeaseState.CLOSED if job.status is JobStatus.PARKED:
             counters = replace(job.counters, no_progress=0)
             armed, successor = _next_attempt(

@@ -13,7 +13,7 @@ class JobSpec:
 
     ``command`` is an argv, never a shell line. ``code`` is the SHA-256 of the zip under
     ``code/`` in the bucket. ``secrets`` maps a variable to the ARN of its value, never to
-    the value. ``checkpoint_globs`` names the files of a job that saves without the helper.
+    the value. With ``save_every`` the host asks for a checkpoint that often.
     """
 
     command: tuple[str, ...]
@@ -23,6 +23,4 @@ class JobSpec:
     secrets: dict[str, str] = field(default_factory=dict)
     max_restarts: int = 3
     max_without_progress: int = 4
-    checkpoint_globs: tuple[str, ...] = ()
     save_every: timedelta | None = None
-    gpus: int = 1
