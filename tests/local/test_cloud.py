@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.local import cloud as local_cloud
-from reprieve_cli.local import processes
+from reprieve_cli.local import launch, processes
 from reprieve_cli.local.aws import client as local_client
 from reprieve_cli.local.cloud import CloudError
 from tests.local.support import HERE, Aws, Fleet, eventually, make_template, start, subnets_of
@@ -169,6 +169,13 @@ def test_a_background_cloud_that_died_is_said_to_be_dead_and_cleaned_up(tmp_path
     assert not started.run_dir.exists()
 
 
+def test_a_broken_state_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cloud.json").write_text("{")
+
+    with pytest.raises(CloudError, match=r"cloud\.json can't be read, delete it"):
+        local_cloud.load(tmp_path)
+
+
 def test_a_taken_port_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -183,7 +190,7 @@ def test_a_missing_emulator_says_what_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local_cloud, "__file__", str(tmp_path / "a" / "b" / "c" / "cloud.py"))
+    monkeypatch.setattr(launch, "__file__", str(tmp_path / "a" / "b" / "c" / "cloud.py"))
 
     with pytest.raises(CloudError, match="run 'make setup'"):
         local_cloud.start()
