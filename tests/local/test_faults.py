@@ -213,6 +213,8 @@ def test_a_host_that_is_cut_off_while_it_polls_gets_no_message(
         {"service": "sqs", "action": "*", "then": {"explode": True}},
         {"service": "sqs", "action": "*", "then": {"drop": "sometimes"}},
         {"service": "sqs", "action": "*", "then": {"drop": "after"}, "often": 3},
+        {"service": "sts", "action": "*", "then": {"reply": {}}},
+        {"service": "*", "action": "*", "then": {"reply": {}}},
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import UnknownServiceError
+
+from reprieve_cli.local.world import models
 from reprieve_cli.local.world.calls import resources
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ _KEYS = frozenset(
     {"service", "action", "caller", "instance_id", "resource", "times", "seconds", "skip", "then"}
 )
 _EFFECTS = frozenset({"error", "reply", "delay_seconds", "drop", "duplicate"})
+_WRITTEN = frozenset({"json", "rest-json", "ec2"})
 _numbers = count(1)
 
 
@@ -132,6 +136,8 @@ def read_fault(described: dict[str, Any]) -> Fault:
     missing = {"service", "action", "then"} - set(described)
     if missing:
         raise FaultError(f"fault: {min(missing)!r} is missing")
+    if "reply" in described["then"] and not _can_reply(described["service"]):
+        raise FaultError(f"fault: {described['service']!r} takes no reply, only an error")
     seconds = described.get("seconds")
     times = described.get("times", None if seconds is not None else 1)
     return Fault(
@@ -145,6 +151,16 @@ def read_fault(described: dict[str, Any]) -> Fault:
         until=None if seconds is None else time.monotonic() + float(seconds),
         skip=int(described.get("skip", 0)),
     )
+
+
+def _can_reply(service: str) -> bool:
+    """Whether a canned answer can be written for *service*: JSON, or EC2's XML."""
+    if service == "imds":
+        return True
+    try:
+        return models.service_model(service).metadata["protocol"] in _WRITTEN
+    except UnknownServiceError:
+        return False
 
 
 def _effect(then: dict[str, Any]) -> Effect:
