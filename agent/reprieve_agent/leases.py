@@ -202,7 +202,9 @@ class LeaseDesk:
             self._over = key
             self._emit(on.LeaseLost(key))
             return
-        self._renewed_at = sent
+        now_followed = self._followed
+        if now_followed and now_followed.key == key:
+            self._renewed_at = sent
         if self._read != key:
             self._read = key
             self._emit(on.LeaseRead(key, lease))

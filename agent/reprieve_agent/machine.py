@@ -16,6 +16,7 @@ from reprieve.domain.notice import Notice, NoticeKind, escalate
 from reprieve.ports.leases import Claim
 from reprieve.protocol import ReportKind, Scalar
 from reprieve_agent import actions as do
+from reprieve_agent import asking, endings, moments
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
 from reprieve_agent.clock import Now
@@ -27,7 +28,6 @@ from reprieve_agent.state import (
     Mark,
     Process,
     Request,
-    RequestKind,
     Stage,
     Standing,
     State,
@@ -35,14 +35,6 @@ from reprieve_agent.state import (
 )
 
 Move = tuple[State, tuple[Action, ...]]
-
-REQUEUE_EXIT_CODE = 75
-
-REPORTS = {
-    Outcome.FINISHED: ReportKind.FINISHED,
-    Outcome.FAILED: ReportKind.FAILED,
-    Outcome.INTERRUPTED: ReportKind.INTERRUPTED,
-}
 
 # Before its process exists there is nothing to save: the attempt is given back at once.
 BEFORE_START = frozenset({Stage.CLAIMED, Stage.PREPARING, Stage.SEALING})
@@ -174,18 +166,7 @@ class Machine:
 
     def wake_at(self, state: State) -> float | None:
         """Return when a ``Tick`` is due next, on the boot clock."""
-        if state.leaving:
-            return None
-        times = [
-            state.barred_until,
-            self._stopped_at(state),
-            self._leave_at(state),
-            self._forget_at(state),
-        ]
-        if state.tenure:
-            times += self._tenure_times(state, state.tenure)
-        known = [moment for moment in times if moment is not None]
-        return min(known, default=None)
+        return moments.wake_at(state, self.periods)
 
     # Work -----------------------------------------------------------------------------
 
@@ -320,31 +301,18 @@ class Machine:
         request = replace(request, ack=event.state, ack_step=event.step)
         match event.state:
             case AckState.SAVING:
-                return _asking(state, tenure, _marked(request, Mark.ACCEPTED, now)), ()
+                return _asking(state, tenure, asking.marked(request, Mark.ACCEPTED, now)), ()
             case AckState.SAVED:
-                request = _marked(_marked(request, Mark.ACCEPTED, now), Mark.SAVED, now)
+                request = asking.marked(asking.marked(request, Mark.ACCEPTED, now), Mark.SAVED, now)
                 data: dict[str, Scalar] = {"step": event.step, "request": request.id}
                 said = do.SendReport(ReportKind.SAVED, tenure.key, data)
                 saved = _reached(replace(tenure, request=request), event.step)
-                answered = self._answered(saved, now)
+                answered = asking.answered(saved, periods=self.periods, now=now)
                 return _with(state, answered), (said,)
             case AckState.DECLINED | AckState.FAILED:
                 return self._refused_to_save(state, tenure, request)
             case _:
                 assert_never(event.state)
-
-    def _answered(self, tenure: Tenure, now: Now) -> Tenure:
-        """Close a request whose save is durable: the job may go on, or has a moment to leave."""
-        request = tenure.request
-        if request is None or request.ack is not AckState.SAVED:
-            return tenure
-        if not tenure.durable(request.ack_step):
-            return tenure
-        if not request.exits:
-            return replace(tenure, request=None)
-        request = _marked(request, Mark.COMMITTED, now)
-        request = replace(request, linger_until=now.boot + self.periods.linger)
-        return replace(tenure, request=request)
 
     def _refused_to_save(self, state: State, tenure: Tenure, request: Request) -> Move:
         """Stop waiting: what is on disk or in the bucket already has to do."""
@@ -400,7 +368,9 @@ class Machine:
         said: list[Action] = [do.AbortUploads(tenure.key, dropped)] if dropped else []
         said.append(do.SendReport(ReportKind.COMMITTED, tenure.key, data))
         said.append(do.Prune(tenure.key, event.step))
-        state, sending = self._upload_newest(state, self._answered(tenure, now))
+        state, sending = self._upload_newest(
+            state, asking.answered(tenure, periods=self.periods, now=now)
+        )
         state, closing = self._close(state, now)
         return state, (*said, *sending, *closing)
 
@@ -432,7 +402,7 @@ class Machine:
             exit_code=event.exit_code,
             exit_detail=event.detail,
             stopped=event.stopped,
-            request=_marked(request, Mark.QUIESCED, now) if request else None,
+            request=asking.marked(request, Mark.QUIESCED, now) if request else None,
         )
         return _with(state, closing), (do.Sweep(tenure.key, tenure.process),)
 
@@ -457,34 +427,10 @@ class Machine:
         tenure = state.tenure
         if tenure is None or tenure.stage is not Stage.CLOSING or not tenure.swept:
             return state, ()
-        commit_by = self._work_ends(state)
+        commit_by = moments.work_ends(state, self.periods)
         if tenure.found and (commit_by is None or now.boot < commit_by):
             return state, ()
-        return self._release_now(state, tenure, self._ending(tenure))
-
-    def _ending(self, tenure: Tenure) -> Ending:
-        """
-        Say how the attempt ended.
-
-        ``done.json`` is proof. While a request is out the exit code proves nothing: several
-        frameworks exit 0 after an interruption. Without one, 0 is finished, 75 asks to be
-        queued again, and the rest is the job's own failure.
-        """
-        request = tenure.request
-        if tenure.done_step is not None:
-            return Ending(Outcome.FINISHED, Cause.DONE)
-        if request and request.exits:
-            return Ending(Outcome.INTERRUPTED, request.cause, request.reason)
-        if tenure.stopped:
-            return Ending(Outcome.INTERRUPTED, Cause.STOP, "stopped by the host's shutdown")
-        if tenure.exit_code == REQUEUE_EXIT_CODE:
-            return Ending(Outcome.INTERRUPTED, Cause.REQUEUE, "the job asked to be queued again")
-        if tenure.exit_code == 0 and request and request.open:
-            detail = "exit 0 without done.json while a checkpoint was asked for"
-            return Ending(Outcome.INTERRUPTED, Cause.REQUEUE, detail)
-        if tenure.exit_code == 0:
-            return Ending(Outcome.FINISHED, Cause.DONE)
-        return Ending(Outcome.FAILED, Cause.CRASH, tenure.exit_detail)
+        return self._release_now(state, tenure, endings.ending(tenure))
 
     def _give_back(self, state: State, tenure: Tenure, ending: Ending) -> Move:
         """End an attempt whose job never started."""
@@ -520,7 +466,7 @@ class Machine:
     def _released(self, state: State, tenure: Tenure, now: Now) -> Move:
         ending = tenure.ending
         assert ending is not None  # noqa: S101 - RELEASING begins with the ending
-        data = _receipt(tenure, now) | {
+        data = asking.receipt(tenure, now) | {
             "cause": ending.cause.value,
             "exit_code": tenure.exit_code,
             "detail": ending.detail,
@@ -529,7 +475,7 @@ class Machine:
             "manifest": tenure.committed_manifest,
         }
         state, over = self._over(state, tenure, now)
-        return state, (do.SendReport(REPORTS[ending.outcome], tenure.key, data), *over)
+        return state, (do.SendReport(endings.REPORTS[ending.outcome], tenure.key, data), *over)
 
     def _lost(self, state: State, tenure: Tenure) -> Move:
         """Give everything up, unless a release is under way: its own answer says more."""
@@ -561,7 +507,7 @@ class Machine:
         stands = escalate(known.notice if known else None, notice)
         if known and stands == known.notice:
             return state, ()
-        reclaim = self._reclaim(stands, now)
+        reclaim = moments.reclaim(stands, periods=self.periods, now=now)
         if known and known.notice.kind is stands.kind:
             return self._earlier(state, known, stands, reclaim)
         state = replace(state, standing=Standing(stands, since=now.boot, reclaim=reclaim))
@@ -578,27 +524,6 @@ class Machine:
         state, more = self._heed(state, state.tenure, now)
         return state, (said, *more)
 
-    def _reclaim(self, notice: Notice, now: Now) -> float | None:
-        """
-        Return when the host is expected to go, on the boot clock.
-
-        A time in the past proves nothing (a clock that is off, a reclaim that failed): the
-        plan is then a whole notice from now. Only maintenance is announced further ahead.
-        """
-        if not notice.takes_the_host:
-            return None
-        if notice.kind is NoticeKind.HIBERNATE:
-            return now.boot + self.periods.margin  # it begins at once: no time to work
-        whole = self.periods.notice
-        if notice.reclaimed_at is None:
-            return now.boot + whole
-        left = (notice.reclaimed_at - now.wall).total_seconds()
-        if left <= 0:
-            return now.boot + whole
-        if notice.kind is not NoticeKind.MAINTENANCE:
-            left = min(left, whole)
-        return now.boot + left
-
     def _earlier(
         self, state: State, known: Standing, notice: Notice, reclaim: float | None
     ) -> Move:
@@ -611,12 +536,7 @@ class Machine:
         if tenure is None or request is None or not request.exits:
             return state, ()
         shift = known.reclaim - reclaim
-        sooner = replace(
-            request,
-            deadline=request.deadline - shift,
-            save_by=request.save_by - shift,
-            term_at=request.term_at - shift,
-        )
+        sooner = asking.earlier(request, shift)
         state = _asking(state, tenure, sooner)
         # Whole seconds are how EC2 tells the time: less than that isn't worth a new file.
         told = shift >= self.periods.reserve and request.open
@@ -634,9 +554,15 @@ class Machine:
         nth = tenure.advices + 1
         again = f":{nth}" if nth > 1 else ""
         request_id = f"{standing.notice.request_id}:{tenure.key.attempt}{again}"
-        request = self._checkpoint(tenure, request_id, standing.notice.kind.value, now)
-        asking = replace(tenure, request=request, last_request=now.boot, advices=nth)
-        return _with(state, asking), (do.Ask(tenure.key, request, tenure.process),)
+        request = asking.to_go_on(
+            tenure,
+            request_id,
+            reason=standing.notice.kind.value,
+            periods=self.periods,
+            now=now,
+        )
+        asked = replace(tenure, request=request, last_request=now.boot, advices=nth)
+        return _with(state, asked), (do.Ask(tenure.key, request, tenure.process),)
 
     def _drain_if_going(self, state: State, tenure: Tenure, now: Now) -> Move:
         """Hand the attempt back, if this host is going: saved when there is something to save."""
@@ -659,7 +585,7 @@ class Machine:
     def _ask_to_leave(
         self, state: State, tenure: Tenure, cause: Cause, reason: str, now: Now
     ) -> Move:
-        ends = self._work_ends(state)
+        ends = moments.work_ends(state, self.periods)
         assert ends is not None  # noqa: S101 - a host that is going has an end
         standing = state.standing
         name = (
@@ -667,86 +593,29 @@ class Machine:
             if standing and standing.notice.takes_the_host
             else f"stop:{self.instance_id}"
         )
-        request = self._request(
+        request = asking.to_leave(
             tenure,
-            RequestKind.CHECKPOINT_EXIT,
-            cause,
             f"{name}:{tenure.key.attempt}",
-            ends=ends,
-            reason=reason,
-            now=now,
-        )
-        known = tenure.request
-        if known and known.exits:
-            if ends > known.deadline - self.periods.reserve:
-                return state, ()
-            # It has less time than it was told: the same request, with nearer ends.
-            request = replace(
-                known,
-                cause=cause,
-                reason=reason,
-                save_by=request.save_by,
-                deadline=request.deadline,
-                term_at=request.term_at,
-            )
-        asking = replace(tenure, request=request, last_request=now.boot)
-        return _with(state, asking), (
-            do.Ask(tenure.key, request, tenure.process, wake=request.open),
-        )
-
-    def _checkpoint(self, tenure: Tenure, request_id: str, reason: str, now: Now) -> Request:
-        return self._request(
-            tenure,
-            RequestKind.CHECKPOINT,
-            Cause.NOTICE,
-            request_id,
-            ends=now.boot + self.periods.notice - self.periods.margin,
-            reason=reason,
-            now=now,
-        )
-
-    def _request(
-        self,
-        tenure: Tenure,
-        kind: RequestKind,
-        cause: Cause,
-        request_id: str,
-        *,
-        ends: float,
-        reason: str,
-        now: Now,
-    ) -> Request:
-        """Divide the time left: the save, its upload (as long as the last one took), a reserve."""
-        left = max(ends - now.boot, 0.0)
-        upload = 1.3 * (tenure.upload_seconds or 0.0)
-        save_by = ends - min(max(self.periods.reserve, upload), left / 2)
-        request = Request(
-            id=request_id,
-            kind=kind,
             cause=cause,
             reason=reason,
-            since=now.boot,
-            save_by=save_by,
-            deadline=ends,
-            term_at=now.boot + (save_by - now.boot) / 2,
+            ends=ends,
+            periods=self.periods,
+            now=now,
         )
-        return _marked(request, Mark.REQUESTED, now)
-
-    def _work_ends(self, state: State) -> float | None:
-        """Return when the work on this host must have ended: a margin before it goes."""
-        ends = [] if state.stop_by is None else [state.stop_by]
-        if state.standing and state.standing.reclaim is not None:
-            ends.append(state.standing.reclaim - self.periods.margin)
-        return min(ends, default=None)
+        if request is None:
+            return state, ()
+        asked = replace(tenure, request=request, last_request=now.boot)
+        ask = do.Ask(tenure.key, request, tenure.process, wake=request.open)
+        return _with(state, asked), (ask,)
 
     # Time -------------------------------------------------------------------------------
 
     def _tick(self, state: State, now: Now) -> Move:
         state = self._forget(state, now)
-        leave_at = self._leave_at(state)
+        leave_at = moments.leave_at(state, self.periods)
         if leave_at is not None and now.boot >= leave_at:
             return self._leave(state, self._why_leave(state), shutdown=True)
-        stopped_at = self._stopped_at(state)
+        stopped_at = moments.stopped_at(state, self.periods)
         if stopped_at is not None and now.boot >= stopped_at:
             return self._leave(state, "told to stop, and out of time", shutdown=False)
         tenure = state.tenure
@@ -759,14 +628,16 @@ class Machine:
     def _save_again(self, state: State, tenure: Tenure, now: Now) -> Move:
         nth = tenure.periodic + 1
         request_id = f"periodic:{self.instance_id}:{tenure.key.attempt}:{nth}"
-        request = self._checkpoint(tenure, request_id, "periodic", now)
-        asking = replace(tenure, request=request, last_request=now.boot, periodic=nth)
-        return _with(state, asking), (do.Ask(tenure.key, request, tenure.process),)
+        request = asking.to_go_on(
+            tenure, request_id, reason="periodic", periods=self.periods, now=now
+        )
+        asked = replace(tenure, request=request, last_request=now.boot, periodic=nth)
+        return _with(state, asked), (do.Ask(tenure.key, request, tenure.process),)
 
     def _forget(self, state: State, now: Now) -> State:
         if state.barred_until is not None and now.boot >= state.barred_until:
             state = replace(state, barred_until=None)
-        forget_at = self._forget_at(state)
+        forget_at = moments.forget_at(state, self.periods)
         if forget_at is not None and now.boot >= forget_at:
             state = replace(state, standing=None)
         return state
@@ -775,60 +646,20 @@ class Machine:
         if not request.exits:
             expired = now.boot >= request.deadline
             return (_asking(state, tenure, None) if expired else state), ()
-        if not request.killed and now.boot >= self._kill_at(request):
+        if not request.killed and now.boot >= asking.kill_at(request, self.periods):
             killed = replace(request, killed=True)
             return _asking(state, tenure, killed), (do.Kill(tenure.key, tenure.process),)
-        deaf = request.ack is None and not request.termed
-        if deaf and now.boot >= request.term_at and tenure.process:
+        term_at = asking.term_at(tenure)
+        if term_at is not None and now.boot >= term_at and tenure.process:
             termed = replace(request, termed=True)
             return _asking(state, tenure, termed), (do.Terminate(tenure.key, tenure.process),)
         return state, ()
-
-    def _kill_at(self, request: Request) -> float:
-        """Return when to stop waiting; a save in progress is left alone while it could count."""
-        if request.linger_until is not None:
-            return min(request.linger_until, request.deadline)
-        if request.ack in {AckState.SAVING, AckState.SAVED}:
-            window = request.deadline - request.since
-            return request.deadline - min(self.periods.reserve, window / 4)
-        return request.save_by
-
-    def _tenure_times(self, state: State, tenure: Tenure) -> list[float | None]:
-        request = tenure.request
-        if tenure.stage is Stage.CLOSING:
-            return [self._work_ends(state)] if tenure.swept else []
-        if tenure.stage is not Stage.RUNNING or request is None:
-            return [tenure.save_due]
-        if not request.exits:
-            return [request.deadline]
-        if request.killed:
-            return []
-        deaf = request.ack is None and not request.termed
-        return [self._kill_at(request), request.term_at if deaf and tenure.process else None]
-
-    def _forget_at(self, state: State) -> float | None:
-        standing = state.standing
-        if standing is None or standing.notice.takes_the_host:
-            return None
-        return standing.since + self.periods.advice
-
-    def _leave_at(self, state: State) -> float | None:
-        """Return when the host goes by itself: without work, or passed over by its reclaim."""
-        idle = None if state.tenure else state.idle_since + self.periods.idle
-        standing = state.standing
-        if standing is None or standing.reclaim is None:
-            return idle
-        overstayed = standing.reclaim + self.periods.overstay
-        return overstayed if idle is None else min(overstayed, idle)
 
     def _why_leave(self, state: State) -> str:
         standing = state.standing
         if standing and standing.reclaim is not None:
             return f"{standing.notice.kind} notice, and not reclaimed"
         return "no work"
-
-    def _stopped_at(self, state: State) -> float | None:
-        return None if state.stop_by is None else state.stop_by + self.periods.margin
 
     def _isolated(self, state: State, event: on.Isolated) -> Move:
         """Leave when nobody can be heard for long: such a host must not live for ever."""
@@ -901,29 +732,3 @@ def _reached(tenure: Tenure, step: int | None) -> Tenure:
     if step is None or (tenure.step is not None and tenure.step >= step):
         return tenure
     return replace(tenure, step=step)
-
-
-def _marked(request: Request, mark: Mark, now: Now) -> Request:
-    if any(name == mark for name, _ in request.marks):
-        return request
-    return replace(request, marks=(*request.marks, (mark.value, now.boot)))
-
-
-def _receipt(tenure: Tenure, now: Now) -> dict[str, Scalar]:
-    """Return seconds from the notice to each stage, and what was made durable in that time."""
-    request = tenure.request
-    if request is None:
-        return {}
-    receipt: dict[str, Scalar] = {
-        f"{name}_s": round(at - request.since, 3) for name, at in request.marks
-    }
-    receipt["released_s"] = round(now.boot - request.since, 3)
-    receipt["request"] = request.id
-    receipt["bytes"] = tenure.upload_bytes
-    receipt["upload_s"] = (
-        round(tenure.upload_seconds, 3) if tenure.upload_seconds is not None else None
-    )
-    receipt["digest"] = tenure.committed_digest
-    receipt["termed"] = request.termed
-    receipt["killed"] = request.killed
-    return receipt

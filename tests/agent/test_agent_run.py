@@ -16,6 +16,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,19 @@ def test_a_rebalance_makes_a_checkpoint_and_the_job_goes_on(
     assert len(cloud.manifests()) == 2
     assert cloud.log(key).count("first step") == 1
     assert not host.agent.state.wants_work
+
+
+def test_a_job_that_never_saves_by_itself_is_asked_to_every_so_often(
+    cloud: Cloud, host: HostUnderTest
+) -> None:
+    spec = replace(chain_job(TOTAL=150), save_every=timedelta(seconds=0.5))
+    key = submit(cloud, spec)
+
+    lease = finished(cloud, key)
+
+    assert (lease.outcome, lease.committed_step) == (Outcome.FINISHED, 150)
+    assert len(cloud.manifests()) >= 3
+    assert cloud.log(key).count("first step") == 1
 
 
 def test_a_warning_after_a_rebalance_hands_the_job_over(cloud: Cloud, host: HostUnderTest) -> None:
@@ -710,6 +724,26 @@ def test_a_preempt_of_a_job_that_cant_save_tells_what_is_durable(
 
     assert early == 20
     assert (late, answer["result"]) == (30, "nothing durable")
+
+
+def test_a_preempt_of_a_job_that_saved_before_tells_of_the_older_checkpoint(
+    cloud: Cloud, host: HostUnderTest
+) -> None:
+    script = """
+        import time
+        import reprieve_job
+        job = reprieve_job.connect()
+        job.step(7)
+        with job.checkpoint(7) as folder:
+            (folder / "state").write_text("seven")
+        time.sleep(600)
+    """
+    submit(cloud, python(script))
+    wait_until(lambda: cloud.queues.said(ReportKind.COMMITTED), "committed")
+
+    code, answer = preempt(host, wait=15)
+
+    assert (code, answer["result"], answer["committed_step"]) == (10, "fallback", 7)
 
 
 def test_a_preempt_for_another_host_is_refused(cloud: Cloud, host: HostUnderTest) -> None:
