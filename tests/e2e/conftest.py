@@ -23,7 +23,9 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
     with embedded.start(notice_seconds=NOTICE_SECONDS) as cloud:
         provision(cloud, localized)
         stage = open_stage(cloud.env, cloud.control, notice_seconds=NOTICE_SECONDS)
-        yield Theatre(cloud=cloud, stage=stage, everything=cloud.control.pools())
+        theatre = Theatre(cloud=cloud, stage=stage, everything=cloud.control.pools())
+        theatre.leave_the_sweep_to_the_world()
+        yield theatre
 
 
 @pytest.fixture

@@ -36,8 +36,6 @@ class Theatre:
     everything: dict[str, Any]
     """The market in which all is for sale."""
     references: References = field(default_factory=References)
-    buried: int = 0
-    """Hosts of earlier stories."""
 
     def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
         assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
@@ -58,32 +56,29 @@ class Theatre:
         for host in world.hosts():
             if host.state in ALIVE:
                 world.kill(host.instance_id)
-        self._feed_the_dead()
         self._until_quiet()
         self._wipe()
         world.put_pools(self.everything)
+
+    def leave_the_sweep_to_the_world(self) -> None:
+        """Stop the emulator's own schedule, which goes by the minute."""
+        client = self.client("scheduler")
+        for listed in client.list_schedules()["Schedules"]:
+            schedule = client.get_schedule(Name=listed["Name"])
+            client.update_schedule(
+                Name=listed["Name"],
+                State="DISABLED",
+                **{
+                    name: schedule[name]
+                    for name in ("ScheduleExpression", "FlexibleTimeWindow", "Target")
+                },
+            )
 
     def _cancel_all(self) -> None:
         cloud = self.stage.cloud
         for pool in cloud.stack.pools:
             for job_id, _ in cloud.jobs.live(pool).jobs:
                 Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
-
-    def _feed_the_dead(self) -> None:
-        """
-        Give each host that ended while it waited for work a message to take along.
-
-        Its long poll outlives it, in the emulator as in SQS, and would swallow a ticket of the
-        next story.
-        """
-        dead = len(self.stage.world.hosts()) - self.buried
-        self.buried += dead
-        for pool in self.stage.cloud.stack.pools.values():
-            for _ in range(dead):
-                self.stage.sqs.send_message(QueueUrl=pool.work_queue_url, MessageBody="{}")
-        if dead:
-            time.sleep(QUIET_SECONDS)
-            self._purge()
 
     def _until_quiet(self) -> None:
         """Wait until nothing moves; what a failed story left in the queues is thrown away."""
