@@ -11,6 +11,7 @@ from datetime import timedelta
 import boto3
 from botocore.config import Config as ClientConfig
 
+from reprieve.adapters import sdk
 from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
@@ -76,7 +77,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
         config.clock,
         emit=lambda notice: inbox.put(on.NoticeSeen(notice)),
     )
-    session = boto3.Session(region_name=config.aws_region)
+    session = boto3.Session(botocore_session=sdk.session(config.aws_region))
     quick = _client_config(config)
     table = Table(session.client("dynamodb", config=quick), config.jobs_table)
     desk = LeaseDesk(
