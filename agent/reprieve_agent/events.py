@@ -29,10 +29,16 @@ class NotAdopted:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """No lease call got through for *seconds*; *metadata* tells if that service answers."""
+    """
+    No lease call got through for *seconds*.
+
+    *metadata* tells if that service answers, *refused* if the table does, with a refusal
+    of us that no retry mends: the role or the table is gone.
+    """
 
     seconds: float
     metadata: bool
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from botocore.exceptions import ClientError
+
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import LeaseLostError, NotAdoptedError
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, Outcome, Phase
@@ -29,8 +31,22 @@ T = TypeVar("T")
 # Of one lease: after so much of it without a renewal the host stops committing, by its
 # own clock, well before anybody else could have counted it out.
 COMMIT_FRACTION = 5 / 6
-RETRIES_PER_RENEWAL = 5
+RETRIES_PER_RENEWAL = 4
 LONGEST_PAUSE_SECONDS = 5.0
+
+
+# Answers that mean that the table or our role is gone; a throttle or an outage is neither.
+REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidClientTokenId",
+        "ResourceNotFoundException",
+        "UnrecognizedClientException",
+    }
+)
 
 
 class ClosedError(Exception):
@@ -68,6 +84,7 @@ class LeaseDesk:
         self._read: LeaseKey | None = None
         self._over: LeaseKey | None = None
         self._renewed_at: float | None = None
+        self._failures = 0
         self._asked: LeaseKey | None = None
         self.last_contact = boot_seconds()
         self.last_try = self.last_contact
@@ -176,13 +193,25 @@ class LeaseDesk:
                     self._idle()
                 elif followed.key != self._over:
                     self._renew(followed)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the table gave no answer
-            silent = boot_seconds() - self.last_contact
-            log.warning("lease call failed", extra={"error": repr(error), "silent_s": silent})
-            self._emit(on.Isolated(silent, metadata=self._metadata_answers()))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the beat didn't get through
+            self._failed(error)
             return False
+        if self._failures:
+            log.info("lease calls get through again", extra={"failures": self._failures})
+        self._failures = 0
         self.last_contact = boot_seconds()
         return True
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        silent, refused = boot_seconds() - self.last_contact, _is_refusal(error)
+        # The first one, and then ever more rarely: an outage must not fill the disk.
+        if self._failures & (self._failures - 1) == 0:
+            log.warning(
+                "lease call failed",
+                extra={"error": repr(error), "silent_s": silent, "failures": self._failures},
+            )
+        self._emit(on.Isolated(silent, metadata=self._metadata_answers(), refused=refused))
 
     def _idle(self) -> None:
         try:
@@ -233,6 +262,15 @@ class LeaseDesk:
             self.last_contact = boot_seconds()
             return answer
         raise ClosedError(what)
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether AWS answered that it won't have us, directly or behind an error of ours."""
+    while error is not None:
+        if isinstance(error, ClientError):
+            return error.response.get("Error", {}).get("Code") in REFUSALS
+        error = error.__cause__
+    return False
 
 
 def _newly_committed(known: Progress, wanted: Progress) -> bool:

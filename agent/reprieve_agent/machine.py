@@ -663,11 +663,16 @@ class Machine:
 
     def _isolated(self, state: State, event: on.Isolated) -> Move:
         """Leave when nobody can be heard for long: such a host must not live for ever."""
-        table_limit = self.periods.isolation_busy if state.tenure else self.periods.isolation_idle
-        limit = table_limit if event.metadata else self.periods.isolation
+        if not event.metadata:
+            limit = self.periods.isolation
+        elif state.tenure and not event.refused:
+            limit = self.periods.isolation_busy
+        else:
+            limit = self.periods.isolation_idle
         if event.seconds < limit:
             return state, ()
-        return self._leave(state, "nobody can be reached", shutdown=True)
+        why = "the table refuses us" if event.refused else "nobody can be reached"
+        return self._leave(state, why, shutdown=True)
 
     def _stop(self, state: State, now: Now) -> Move:
         if state.stopping:

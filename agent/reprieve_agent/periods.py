@@ -62,7 +62,11 @@ class Periods:
 
     @property
     def isolation_idle(self) -> float:
-        """The same for a host that holds nothing and can't reach the table (20 min)."""
+        """
+        The same for a host that holds nothing and can't reach the table (20 min).
+
+        Also for one with a job, if the table answers and refuses it: then the stack is gone.
+        """
         return self.lease * 20
 
     @property

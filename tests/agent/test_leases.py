@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from botocore.exceptions import ClientError
 
 from reprieve.adapters.memory import Memory
 from reprieve.domain.clock import NoticeClock
@@ -141,6 +142,34 @@ def test_without_an_answer_commits_end_by_the_host_s_own_clock_and_the_silence_i
     assert told[-1].seconds > told[0].seconds
     desk.memory.before = lambda _operation: None
     wait_until(lambda: desk.desk.may_commit(KEY), "again")
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("AccessDeniedException", True),
+        ("ResourceNotFoundException", True),
+        ("UnrecognizedClientException", True),
+        ("ThrottlingException", False),
+        ("InternalServerError", False),
+    ],
+)
+def test_a_refusal_is_told_from_silence(
+    desk: Desk,
+    code: str,
+    refused: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    def before(operation: str) -> None:
+        error = ClientError({"Error": {"Code": code}}, "UpdateItem")
+        if operation == "leases.idle":
+            raise UnknownOutcomeError(operation) from error
+
+    desk.memory.before = before
+
+    wait_until(lambda: desk.heard(on.Isolated), "told")
+    told = desk.heard(on.Isolated)[0]
+    assert isinstance(told, on.Isolated)
+    assert told.refused is refused
 
 
 def test_any_surprise_of_the_table_is_survived(desk: Desk) -> None:

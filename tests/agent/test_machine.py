@@ -848,24 +848,28 @@ def test_a_stop_that_takes_too_long_kills_what_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "metadata", "limit"),
+    ("begin", "isolated", "limit"),
     [
-        pytest.param(idle, False, 600, id="nobody answers an idle host"),
-        pytest.param(running, False, 600, id="nobody answers a busy host"),
-        pytest.param(idle, True, 1200, id="only the table is silent, idle"),
-        pytest.param(running, True, 7200, id="only the table is silent, busy"),
+        pytest.param(idle, {"metadata": False}, 600, id="nobody answers an idle host"),
+        pytest.param(running, {"metadata": False}, 600, id="nobody answers a busy host"),
+        pytest.param(idle, {"metadata": True}, 1200, id="only the table is silent, idle"),
+        pytest.param(running, {"metadata": True}, 7200, id="only the table is silent, busy"),
+        pytest.param(
+            running, {"metadata": True, "refused": True}, 1200, id="the table refuses a busy host"
+        ),
     ],
 )
 def test_a_host_that_nobody_hears_doesnt_live_for_ever(
-    begin: Any,
-    metadata: bool,  # noqa: FBT001 - a column of the table
-    limit: float,
+    begin: Any, isolated: dict[str, bool], limit: float
 ) -> None:
     play = begin()
 
-    assert play.tell(on.Isolated(limit - 1, metadata=metadata)) == []
-    (leave,) = only(do.Leave, play.tell(on.Isolated(limit, metadata=metadata)))
+    assert play.tell(on.Isolated(limit - 1, **isolated)) == []
+    decided = play.tell(on.Isolated(limit, **isolated))
+
+    (leave,) = only(do.Leave, decided)
     assert leave.shutdown
+    assert bool(only(do.Kill, decided)) == (begin is running)
 
 
 # After a crash of the agent -----------------------------------------------------------------
@@ -982,7 +986,7 @@ ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
     notices(),
     st.builds(on.HoldsRead, st.builds(Holds, st.just(HOST), st.frozensets(KEYS))),
     st.just(on.NotAdopted()),
-    st.builds(on.Isolated, st.floats(0, 10_000), st.booleans()),
+    st.builds(on.Isolated, st.floats(0, 10_000), st.booleans(), st.booleans()),
     st.builds(on.TicketCame, KEYS, st.just("r")),
     st.builds(on.ClaimAnswered, KEYS, st.sampled_from(Claim)),
     st.builds(
