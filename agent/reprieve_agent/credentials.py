@@ -28,6 +28,7 @@ import boto3
 from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
+from reprieve.adapters import sdk
 from reprieve.domain.lease import LeaseKey
 from reprieve_agent.files import read_json, write_json
 from reprieve_agent.places import Places
@@ -263,7 +264,7 @@ class JobRole:
     def _sts(self) -> STSClient:
         """Return a client with the host's own credentials, made when a job first asks."""
         if self._client is None:
-            session = boto3.Session(region_name=self._region)
+            session = boto3.Session(botocore_session=sdk.session(self._region))
             self._client = session.client("sts", config=CLIENT)
         return self._client
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from reprieve.adapters import sdk
 from reprieve.domain.lease import LeaseKey
 from reprieve.domain.spec import JobSpec
 from reprieve.ports.checkpoints import AbortedError
@@ -139,5 +140,5 @@ def _session(credentials: Credentials, *, region: str) -> boto3.Session:
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_access_key,
         aws_session_token=credentials.session_token,
-        region_name=region,
+        botocore_session=sdk.session(region),
     )
