@@ -1,5 +1,5 @@
 """
-Third-party code for functions and hosts, fetched during synth: no Docker, no Node package.
+What functions and hosts run, put together during synth: no Docker, no Node package.
 
 Each build lands in ``build/`` under a name that is the hash of everything it depends on, so
 a second synth costs nothing and a changed lock never meets an old build.
@@ -23,6 +23,7 @@ BUILD = ROOT / "build"
 RECIPE = Path(__file__).resolve()
 LAYER_LOCK = ROOT / "requirements" / "layer.txt"
 HOST_LOCK = ROOT / "requirements" / "host.txt"
+CORE = ROOT / "layers" / "core"
 OUR_SOURCES = ("layers/core/python/reprieve", "agent", "cli/reprieve_cli")
 AGENT_UNITS = ROOT / "agent" / "systemd"
 HOST_FILES = ROOT / "infra" / "host"
@@ -84,14 +85,25 @@ def runtime_layer(target: Target = LAMBDA) -> Built:
         site = folder / "python"
         _install(site, target, ["--require-hashes", "-r", str(LAYER_LOCK)])
         shutil.rmtree(site / "bin", ignore_errors=True)  # scripts, for this machine's interpreter
-        if compiler is None:
-            _say(f"no python{target.python} here: the layer ships without byte code")
-            return
-        # Hash-checked-never: the zip resets file times, which would void timestamps.
-        options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(site)]
-        _run([compiler, "-m", "compileall", *options, "-p", "/opt/python", str(site)])
+        _compile(site, target, compiler)
 
     return _cached("layer", digest, build)
+
+
+def core_layer(target: Target = LAMBDA) -> Built:
+    """Return the layer with our own package: a copy, compiled as the runtime layer is."""
+    compiler = _interpreter(target.python)
+    sources = _files(CORE)
+    digest = _digest([RECIPE, *sources], repr(target), "compiled" if compiler else "plain")
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            copy = folder / source.relative_to(CORE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy)
+        _compile(folder / "python", target, compiler)
+
+    return _cached("core", digest, build)
 
 
 def host_bundle() -> Built:
@@ -121,6 +133,15 @@ def host_bundle() -> Built:
             shutil.copy(path, units if path.suffix in UNIT_SUFFIXES else folder)
 
     return _cached("host", digest, build)
+
+
+def _compile(site: Path, target: Target, compiler: str | None) -> None:
+    if compiler is None:
+        _say(f"no python{target.python} here: a layer ships without byte code")
+        return
+    # Hash-checked-never: the zip resets file times, which would void timestamps.
+    options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(site)]
+    _run([compiler, "-m", "compileall", *options, "-p", "/opt/python", str(site)])
 
 
 def _keep_services(data: Path) -> None:
@@ -175,14 +196,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _interpreter(version: str) -> str | None:
     """Return a working interpreter of *version*; a shim on PATH may name one that isn't there."""
-    name = f"python{version}"
     if f"{sys.version_info.major}.{sys.version_info.minor}" == version:
         return sys.executable
-    path = shutil.which(name)
-    if path is None:
-        return None
-    probe = subprocess.run([path, "-c", ""], check=False, capture_output=True)
-    return path if probe.returncode == 0 else None
+    name = f"python{version}"
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
+    candidates = [shutil.which(name), *map(str, reversed(kept))]
+    return next((path for path in candidates if path and _works(path)), None)
+
+
+def _works(path: str) -> bool:
+    return subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode == 0
 
 
 def _uv() -> str:
@@ -211,10 +234,12 @@ def _say(line: str) -> None:
 def main() -> int:
     """Build one package and print its folder; for the embedded cloud, and for the curious."""
     parser = argparse.ArgumentParser(prog="python -m infra.packages", description=__doc__)
-    parser.add_argument("what", choices=["layer", "local-layer", "host"])
+    parser.add_argument("what", choices=["layer", "core", "local-layer", "local-core", "host"])
     builders: dict[str, Callable[[], Built]] = {
         "layer": runtime_layer,
+        "core": core_layer,
         "local-layer": lambda: runtime_layer(local_target()),
+        "local-core": lambda: core_layer(local_target()),
         "host": host_bundle,
     }
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from aws_cdk import AssetHashType, Aws, Duration
 from aws_cdk import aws_events as events
@@ -20,14 +19,12 @@ from constructs import Construct
 from infra.config import Config, compact, pool_entry
 from infra.constructs.fleet import Fleet
 from infra.constructs.grants import statement
-from infra.constructs.python_function import NOT_SHIPPED, RETENTION, PythonFunction
+from infra.constructs.python_function import RETENTION, PythonFunction
 from infra.constructs.rights import Rights
 from infra.constructs.state import State
-from infra.packages import runtime_layer
+from infra.packages import Built, core_layer, runtime_layer
 from reprieve import detail_types
 from reprieve.detail_types import DetailType, Source
-
-CORE_LAYER = Path(__file__).resolve().parents[2] / "layers" / "core"
 
 # EventBridge gives up after this, and an older notice has nothing left to announce.
 MAX_EVENT_AGE = Duration.seconds(120)
@@ -176,25 +173,21 @@ class Interruption(Construct):
         )
 
     def _make_layers(self) -> list[lambda_.LayerVersion]:
-        built = runtime_layer()
         return [
-            self._layer("CoreLayer", lambda_.Code.from_asset(str(CORE_LAYER), exclude=NOT_SHIPPED)),
-            # Excludes nothing: byte code is part of this one.
-            self._layer(
-                "RuntimeLayer",
-                lambda_.Code.from_asset(
-                    str(built.folder),
-                    asset_hash=built.digest,
-                    asset_hash_type=AssetHashType.CUSTOM,
-                ),
-            ),
+            self._layer("CoreLayer", core_layer()),
+            self._layer("RuntimeLayer", runtime_layer()),
         ]
 
-    def _layer(self, construct_id: str, code: lambda_.AssetCode) -> lambda_.LayerVersion:
+    def _layer(self, construct_id: str, built: Built) -> lambda_.LayerVersion:
+        """Ship the folder as it was built: byte code is part of it."""
         return lambda_.LayerVersion(
             self,
             construct_id,
-            code=code,
+            code=lambda_.Code.from_asset(
+                str(built.folder),
+                asset_hash=built.digest,
+                asset_hash_type=AssetHashType.CUSTOM,
+            ),
             compatible_runtimes=[lambda_.Runtime.PYTHON_3_13],
             compatible_architectures=[lambda_.Architecture.ARM_64],
         )

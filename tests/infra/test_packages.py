@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from infra import packages, user_data
-from infra.packages import HOST_SERVICES, PackageError, host_bundle, local_target, runtime_layer
+from infra.packages import (
+    HOST_SERVICES,
+    PackageError,
+    core_layer,
+    host_bundle,
+    local_target,
+    runtime_layer,
+)
 from tests.infra.synthesised import FUNCTIONS, ROOT
 
 
@@ -37,7 +46,7 @@ def host() -> Path:
 def test_a_function_imports_from_its_layers_and_the_sdk_alone(host: Path, name: str) -> None:
     """The host bundle stands in for the SDK that Lambda brings: it has boto3 and little else."""
     layer = runtime_layer(local_target()).folder / "python"
-    core = ROOT / "layers" / "core" / "python"
+    core = core_layer(local_target()).folder / "python"
 
     done = _python(
         [layer, core, ROOT / "functions" / name, host / "site"],
@@ -46,6 +55,45 @@ def test_a_function_imports_from_its_layers_and_the_sdk_alone(host: Path, name: 
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+SPY = """
+from importlib._bootstrap_external import SourceLoader
+compiled, original = [], SourceLoader.source_to_code
+def spy(self, data, path, **options):
+    compiled.append(str(path))
+    return original(self, data, path, **options)
+SourceLoader.source_to_code = spy
+"""
+
+
+def test_a_layer_that_came_by_zip_is_not_compiled_again(host: Path, tmp_path: Path) -> None:
+    """Where the zip is unpacked, file times differ; and in Lambda nothing may be written."""
+    layers = {"core": core_layer(local_target()), "runtime": runtime_layer(local_target())}
+    for name, built in layers.items():
+        archive = shutil.make_archive(str(tmp_path / name), "zip", built.folder)
+        shutil.unpack_archive(archive, tmp_path / name)
+        for path in (tmp_path / name).rglob("*.py"):
+            os.utime(path, (0, 0))
+
+    done = _python(
+        [*(tmp_path / name / "python" for name in layers), host / "site"],
+        f"sys.dont_write_bytecode = True\n{SPY}"
+        "import reprieve.edge.wiring\n"
+        f"print([path for path in compiled if path.startswith({str(tmp_path)!r})])",
+    )
+
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_core_layer_is_our_package_and_nothing_else() -> None:
+    site = core_layer().folder / "python"
+    ours = ROOT / "layers" / "core" / "python"
+
+    assert [path.name for path in core_layer().folder.iterdir()] == ["python"]
+    for path in ours.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert (site / path.relative_to(ours)).read_bytes() == path.read_bytes()
 
 
 def test_the_layer_for_lambda_is_for_its_processor_and_its_python() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def test_a_compiled_layer_is_swapped_and_other_code_stays(tmp_path: Path, layer:
 
     assert (result.assembly_dir / "asset.l1" / "python" / "local.so").exists()
     assert (result.assembly_dir / "asset.f1" / "handler.py").read_text() == "asset.f1"
+
+
+def test_our_own_layer_is_swapped_too_and_holds_byte_code_for_this_interpreter(
+    tmp_path: Path, layer: Path
+) -> None:
+    assembly = an_assembly(tmp_path / "cdk.out")
+    (assembly / "asset.f1" / "python" / "reprieve").mkdir(parents=True)
+
+    result = localize(assembly, "S", tmp_path / "local", notice_seconds=6.0, layer=layer)
+
+    package = result.assembly_dir / "asset.f1" / "python" / "reprieve"
+    assert list(package.glob(f"__pycache__/protocol.{sys.implementation.cache_tag}.pyc"))
+    assert any(line.startswith("f1: built for Python") for line in result.changed)
 
 
 def test_what_only_hosts_download_is_not_uploaded(tmp_path: Path, layer: Path) -> None:

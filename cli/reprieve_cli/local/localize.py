@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reprieve_cli.local.cloud import Cloud
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-LAYER_COMMAND = ("-m", "infra.packages", "local-layer")
+PACKAGES = ("-m", "infra.packages")
 IMAGE = "ami-0123456789abcdef0"
 _DOCUMENT = "AWS::SSM::Document"
 _FUNCTION = "AWS::Lambda::Function"
@@ -55,8 +55,9 @@ UNSUPPORTED = frozenset(
 _IMAGE_PARAMETER = "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
 _NOTICE_LINE = re.compile(r"^NOTICE_SECONDS=([0-9.]+)$", re.MULTILINE)
 _BOOT_LIMIT = re.compile(r"(--unit=reprieve-boot-limit --on-active=)(\d+)")
-# What only a compiled layer holds: such a layer serves one interpreter.
-_COMPILED = "pydantic_core"
+# What each compiled layer holds, and the build of it for this interpreter: such a layer serves
+# only one, and a function's every cold start would compile it again.
+_COMPILED = {"pydantic_core": "local-layer", "reprieve": "local-core"}
 
 Template = dict[str, Any]
 
@@ -264,19 +265,21 @@ def _place(assembly: Path, target: Path, file: dict[str, Any], layer: Path | Non
     source = (assembly / name).resolve()
     link = target / name
     link.unlink(missing_ok=True)
-    if not (source / "python" / _COMPILED).is_dir():
+    held = next((one for one in _COMPILED if (source / "python" / one).is_dir()), None)
+    if held is None:
         link.symlink_to(source)
         return []
-    local = layer or build_layer()
+    build = _COMPILED[held]
+    local = layer if layer and build == "local-layer" else build_layer(build)
     link.symlink_to(local.resolve())
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return [f"{file.get('displayName', name)}: built for Python {version} of this machine"]
 
 
-def build_layer() -> Path:
-    """Build the runtime layer for this interpreter, or find it built; return its folder."""
+def build_layer(build: str = "local-layer") -> Path:
+    """Build a layer for this interpreter, or find it built; return its folder."""
     done = subprocess.run(
-        [sys.executable, *LAYER_COMMAND],
+        [sys.executable, *PACKAGES, build],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
@@ -284,7 +287,7 @@ def build_layer() -> Path:
     )
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]
-        raise LocalizeError(f"the local runtime layer can't be built: {lines[-1]}")
+        raise LocalizeError(f"the {build} can't be built: {lines[-1]}")
     return Path(done.stdout.strip().splitlines()[-1])
 
 
