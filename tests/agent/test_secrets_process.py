@@ -114,7 +114,7 @@ def submit(account: Account, spec: JobSpec) -> LeaseKey:
 def a_spec(gate: Path, **changes: object) -> JobSpec:
     spec = JobSpec(
         ("python", "-c", textwrap.dedent(JOB)),
-        env={"GATE": str(gate)},
+        env={"GATE": str(gate), "AWS_DEFAULT_REGION": "eu-west-3"},  # its own word counts
         secrets={"HF_TOKEN": SECRET, "WANDB": PARAMETER},
     )
     return replace(spec, **changes)  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def test_a_job_has_its_secrets_and_its_role_and_neither_lies_anywhere(
         "secrets": {"HF_TOKEN": digest(SECRET_VALUE), "WANDB": digest(PARAMETER_VALUE)},
         "key": "ASIAJOB1",
         "method": "container-role",
-        "region": "us-east-1",
+        "region": "eu-west-3",
     }
     assert (lease.outcome, lease.exit_code) == (Outcome.FINISHED, 0)
     assert len(roles.called("AssumeRole")) == 1
