@@ -88,6 +88,10 @@ class Restorer:
             bad += 1
         if bad:
             raise NoValidCheckpointError(f"all {bad} checkpoints of the lineage are bad")
+        if lease.pointer:
+            raise NoValidCheckpointError(
+                f"the bucket has none, though {lease.pointer} was committed"
+            )
         _empty(target)
         return Restored()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +92,12 @@ def test_a_job_that_never_committed_starts_from_nothing(bucket: Bucket) -> None:
     assert bucket.restore(attempt(1, sealed_attempt=0)) == Restored()
     assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored()
     assert bucket.restored_files() == {}
+
+
+def test_commits_that_have_vanished_are_no_fresh_start(bucket: Bucket) -> None:
+    lost = replace(attempt(4, sealed_attempt=3), pointer=manifest_key(JOB, 3, 400))
+    with pytest.raises(NoValidCheckpointError, match="the bucket has none, though"):
+        bucket.restore(lost)
 
 
 def test_an_attempt_that_never_sealed_is_not_of_the_lineage(bucket: Bucket) -> None:

@@ -133,6 +133,8 @@ def test_a_successor_carries_the_sealed_lineage_and_the_next_number(found: Facts
     assert armed.key.attempt == found.job.attempt + 1
     assert (armed.sealed_attempt, armed.base) == (found.lease.sealed_attempt, found.lease.base)
     assert armed.state is LeaseState.FREE
+    checkpoint = decision.job.checkpoint
+    assert armed.pointer == (checkpoint.manifest if checkpoint else None)
 
 
 @given(held | ended_early)

@@ -103,7 +103,9 @@ class Lease:
 
     ``sealed_attempt`` and ``base`` are the lineage: the last attempt that sealed, and the
     manifest key it started from (None: from nothing). A row whose ``sealed_attempt`` is
-    its own attempt has been sealed, and only then may its job run. ``step`` is the last
+    its own attempt has been sealed, and only then may its job run. ``pointer`` is the
+    newest commit that was known on arming: if the bucket then has nothing at all, the
+    checkpoints were lost, and the job must not silently begin anew. ``step`` is the last
     step the job reported, ``committed_step`` the last one whose manifest is in the
     bucket, ``restored_step`` the one it began from.
     """
@@ -121,6 +123,7 @@ class Lease:
     committed_manifest: str | None = None
     sealed_attempt: int = 0
     base: str | None = None
+    pointer: str | None = None
     outcome: Outcome | None = None
     cause: Cause | None = None
     exit_code: int | None = None

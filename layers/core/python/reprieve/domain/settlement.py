@@ -301,6 +301,7 @@ def _next_attempt(
         spec=job.spec,
         sealed_attempt=lease.sealed_attempt,
         base=lease.base,
+        pointer=job.checkpoint.manifest if job.checkpoint else None,
     )
     return armed, successor
 
