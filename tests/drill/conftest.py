@@ -54,7 +54,7 @@ class ScriptedWorld(WorldClient):
     url: str = "http://nowhere"
     sent: list[tuple[str, str, Any]] = field(default_factory=list)
     answers: dict[str, Any] = field(default_factory=dict)
-    on: dict[str, Callable[[], None]] = field(default_factory=dict)
+    on: dict[str, Callable[[], object]] = field(default_factory=dict)
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         path = urlsplit(path).path

@@ -158,7 +158,7 @@ expect:
         ("- host: {of: train, do: explode}", "'explode' is not one of notice, rebalance, kill"),
         ("- wait: {seconds: soon}", "steps[0].wait.seconds: must be a number, not soon"),
         ("- wait: {job: train, hosts: 1}", "give exactly one of seconds, job, hosts, call, world"),
-        ("- job: {name: train, do: requeue}", "'requeue' is not one of cancel"),
+        ("- job: {name: train, do: resume}", "'resume' is not one of cancel, requeue"),
         ("- fault: {service: s3, action: PutObject}", "steps[0].fault: 'then' is missing"),
         ("- event: {body: {}, times: 0}", "0 is less than 1"),
         ("- event: {body: {}, body: {}}", "'body' is given twice"),

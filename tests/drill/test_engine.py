@@ -330,3 +330,17 @@ def test_the_reference_knows_nothing_of_us(
     )
     text = RESUMED.replace("open('weights', 'wb').write(b'final')", script)
     assert theatre.play(text).holds
+
+
+def test_requeue_takes_a_running_job_off_its_host(theatre: Theatre) -> None:
+    theatre.world.on["faults"] = theatre.start
+    played = theatre.play(
+        HEAD
+        + """
+steps:
+  - fault: {service: s3, action: "*", then: {duplicate: 1}}
+  - job: {name: train, do: requeue}
+expect: {jobs: {train: {status: QUEUED, attempt: 2, counters: {interruptions: 0, crashes: 0}}}}
+"""
+    )
+    assert played.holds, "\n".join(report.lines(played))

@@ -50,8 +50,8 @@ class Actions:
         match action:
             case HostAction():
                 self._host(action)
-            case JobAction(job, _):
-                Cancel(jobs=self.stage.cloud.jobs, now=self.stage.cloud.now)(self.ids[job])
+            case JobAction():
+                self._job(action)
             case EventAction(body, times):
                 event = json.loads(self._filled(json.dumps(body)))
                 self.stage.world.put_event(event, times=times)
@@ -105,6 +105,16 @@ class Actions:
         if place > len(launched):
             raise StepError(f"{ref}: only {len(launched)} were launched so far")
         return launched[place - 1].instance_id
+
+    def _job(self, action: JobAction) -> None:
+        cloud, job_id = self.stage.cloud, self.ids[action.job]
+        match action.do:
+            case "cancel":
+                Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
+            case "requeue":
+                cloud.settle(job_id, requeued=True)
+            case _:
+                raise AssertionError(action.do)
 
     # ------------------------------------------------------------------ faults and events
     def _fault(self, described: dict[str, Any]) -> None:

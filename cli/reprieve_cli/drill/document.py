@@ -179,7 +179,7 @@ _STEP = Fields(
         "event": _EVENT,
         "fault": _FAULT,
         "host": _HOST,
-        "job": Fields({"name": Name(), "do": Text(("cancel",))}, required=("name", "do")),
+        "job": Fields({"name": Name(), "do": Text(("cancel", "requeue"))}, required=("name", "do")),
         "object": _OBJECT,
         "pools": ListOf(_MARKET_CHANGE, least=1),
         "wait": _WAIT,
