@@ -75,7 +75,8 @@ synth: .venv/ready $(BIN)/cdk ## Write the CloudFormation template to cdk.out
 deploy: .venv/ready $(BIN)/cdk ## Deploy to the AWS account of the current credentials
 	@$(BIN)/cdk deploy
 
-destroy: .venv/ready $(BIN)/cdk ## Remove the stack from that account
+destroy: .venv/ready $(BIN)/cdk ## Terminate every host, then remove the stack from that account
+	@$(BIN)/reprieve leave
 	@$(BIN)/cdk destroy
 
 format: .venv/ready ## Format the code and apply safe fixes

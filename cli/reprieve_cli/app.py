@@ -15,6 +15,7 @@ from reprieve_cli.commands.common import Context
 from reprieve_cli.commands.demo import demo
 from reprieve_cli.commands.doctor import doctor
 from reprieve_cli.commands.hosts import hosts
+from reprieve_cli.commands.leave import leave
 from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
 from reprieve_cli.commands.queue import queue
@@ -65,6 +66,7 @@ COMMANDS: tuple[click.Command, ...] = (
     checkpoints,
     hosts,
     doctor,
+    leave,
     local,
 )
 for command in COMMANDS:

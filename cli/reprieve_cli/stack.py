@@ -66,7 +66,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Everything a command reaches. No command asks EC2, though its use cases could."""
+    """Everything a command reaches; *stop_launching* keeps ``replace_host`` from running."""
 
     stack: Stack
     jobs: JobStore
@@ -76,6 +76,7 @@ class Cloud:
     objects: Objects
     now: Callable[[], datetime]
     fleet: Fleet
+    stop_launching: Callable[[], None]
 
     @property
     def settle(self) -> Settle:

@@ -110,7 +110,13 @@ def wire(stack: Stack, of: Session) -> Cloud:
         objects=S3Objects(client("s3", of), stack.bucket),
         now=now,
         fleet=fleet,
+        stop_launching=lambda: _stop(client("lambda", of), stack.outputs["ReplaceHostFunction"]),
     )
+
+
+def _stop(functions: Any, name: str) -> None:
+    """Let the function run no more; the template sets no limit, so a new deployment lifts it."""
+    functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
 
 
 def now() -> datetime:

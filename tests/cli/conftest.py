@@ -53,6 +53,7 @@ class Cli:
     cloud: Cloud
     capsys: pytest.CaptureFixture[str]
     find_cloud: Callable[[], Cloud]
+    stopped: list[bool]
     code: int = -1
     out: str = ""
     err: str = ""
@@ -98,6 +99,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         pools={POOL: a_pool()},
         outputs={"JobRole": "arn:aws:iam::123456789012:role/training-data"},
     )
+    stopped: list[bool] = []
     cloud = Cloud(
         stack=stack,
         jobs=memory.jobs,
@@ -107,8 +109,9 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         objects=objects,
         now=lambda: at(600),
         fleet=memory.fleet,
+        stop_launching=lambda: stopped.append(True),
     )
-    return Cli(memory, objects, cloud, capsys, lambda: cloud)
+    return Cli(memory, objects, cloud, capsys, lambda: cloud, stopped)
 
 
 @pytest.fixture

@@ -123,3 +123,13 @@ def test_a_running_job_is_cancelled_and_its_host_lets_go(reprieve: Reprieve) -> 
 
     assert reprieve("wait", job).returncode == 1
     assert reprieve("cancel", job).returncode == 0
+
+
+def test_leaving_takes_every_host_along(reprieve: Reprieve) -> None:
+    reprieve("submit", "--json", "--", "sleep", "600")
+    busy = reprieve("leave")
+    assert (busy.returncode, busy.stderr.count("\n")) == (1, 1)
+    left = reprieve("leave", "--yes")
+    assert left.returncode == 0, left.stderr
+    assert left.stdout.endswith("terminated, none left\n")
+    assert json.loads(reprieve("leave", "--yes", "--json").stdout) == {"terminated": []}
