@@ -97,6 +97,22 @@ def test_a_loss_stays_a_loss_when_the_spot_request_says_terminated_as_well() -> 
     assert not story.memory.signals.sent
 
 
+def test_a_host_that_dies_in_the_middle_of_a_sweep_is_a_loss_too() -> None:
+    story = Story()
+    job = story.submit()
+    host = story.launch()
+    host.run()
+
+    def die(operation: str) -> None:
+        if operation == "fleet.marked":
+            story.gone(host)
+            story.memory.fleet.reclaimed.add(host.instance_id)
+
+    story.memory.before = die
+    story.sweep(2)
+    assert story.memory.attempt_rows[job, 1].cause is Cause.LOST
+
+
 def test_a_state_change_is_only_a_bell() -> None:
     story = Story()
     job = story.submit()

@@ -169,15 +169,19 @@ class Reconcile:
             for host in hosts
             if host.state is HostState.READY
             and host.capacity.market is Market.SPOT
-            # A request says "terminated" too, long after; a host that is gone needs no notice.
             and states.get(host.instance_id) is InstanceState.ALIVE
         ]
+        marked = self.fleet.marked(ready)
+        # A request says "terminated" too, and the host may have died since the sweep began: then
+        # it is a loss, which nobody announced.
+        alive = self.fleet.states(marked) if marked else {}
         now = self.now()
         found = [
             Notice(
                 NoticeKind.INTERRUPTION, instance_id, now, Channel.SWEEP, now + self.clock.notice
             )
-            for instance_id in sorted(self.fleet.marked(ready))
+            for instance_id in sorted(marked)
+            if alive.get(instance_id) is InstanceState.ALIVE
         ]
         handled = self.handle_notice(found) if found else []
         swept.unannounced += [result.notice.instance_id for result in handled]
