@@ -89,6 +89,8 @@ class PythonFunction(Construct):
                 "POWERTOOLS_SERVICE_NAME": name,
                 "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
                 "AWS_SDK_UA_APP_ID": f"reprieve-{name}",
+                # Otherwise each cold start looks for plugins in every package installed.
+                "PYDANTIC_DISABLE_PLUGINS": "__all__",
                 **environment,
             },
         )
