@@ -265,7 +265,7 @@ def test_jobs_cannot_reach_the_metadata_service_and_the_host_can(boot: Boot) -> 
 def test_an_agent_that_is_killed_comes_back(boot: Boot) -> None:
     before = boot.box.property(AGENT, "MainPID")
 
-    boot.box.run("kill", "-9", before)
+    boot.box.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", AGENT)
 
     assert eventually(lambda: boot.box.property(AGENT, "NRestarts") == "1", 30)
     assert boot.box.wait_for(AGENT, "active")
