@@ -315,3 +315,16 @@ def test_a_missing_setting_is_named(kind: type[Settings]) -> None:
             without = {k: v for k, v in ENVIRONMENT.items() if k != name.upper()}
             with pytest.raises(ValidationError, match=name.upper()):
                 kind.model_validate(without)
+
+
+def test_a_checkpoint_that_was_set_aside_is_told_in_the_timeline(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(record_report, RecordReportSettings)
+    (host,) = fleet_of(story, 1)
+    assert host.key
+    said = {"quarantined": "jobs/j/manifests/000001-000000000400.json", "reason": "8 bytes short"}
+    body = report(host, ReportKind.PROGRESS, story, **said)
+    record_report.lambda_handler(records(body, sender=f"A:{host.instance_id}"), context)
+    texts = [event.text for event in story.memory.jobs.events(host.key.job)]
+    assert f"checkpoint {said['quarantined']} set aside: 8 bytes short" in texts

@@ -415,6 +415,17 @@ def test_a_job_that_needed_you_goes_on_from_its_checkpoint_when_you_say_so() -> 
     assert story.job(job).status is JobStatus.RUNNING
 
 
+def test_a_job_that_needs_you_can_be_cancelled() -> None:
+    story = Story()
+    job = story.submit(max_without_progress=1)
+    host = story.launch()
+    host.run()
+    host.release()
+    story.uses.settle(job)
+    assert story.job(job).needs_you
+    assert story.uses.cancel(job).status is JobStatus.CANCELLED
+
+
 def test_requeue_takes_a_running_job_off_its_host() -> None:
     story = Story()
     job = story.submit()

@@ -18,8 +18,9 @@ from reprieve.protocol import Report, ReportKind, Scalar
 from reprieve.usecases.handle_notice import Handled, HandleNotice, notice_event
 from reprieve.usecases.settle import Settle
 
-# Said often and worth no line of the timeline.
+# Said often and worth no line of the timeline, unless a checkpoint was set aside.
 QUIET = frozenset({ReportKind.PROGRESS, ReportKind.IDLE})
+QUARANTINED = "quarantined"
 
 
 class Refusal(StrEnum):
@@ -70,7 +71,7 @@ class RecordReport:
             return Recorded(report)
         if not self._holds(report.key, report.instance_id):
             return Recorded(report, Refusal.NOT_HOLDER)
-        if report.kind not in QUIET:
+        if report.kind not in QUIET or QUARANTINED in report.data:
             self.jobs.add_events(report.key.job, [_event(report, report.key)])
         return Recorded(report, decision=self.settle(report.key.job))
 
@@ -117,6 +118,9 @@ def _event(report: Report, key: LeaseKey) -> Event:
 
 
 def _words(report: Report) -> str:
+    if QUARANTINED in report.data:
+        manifest, reason = report.data[QUARANTINED], report.data.get("reason")
+        return f"checkpoint {manifest} set aside: {reason}"
     step = report.data.get("step")
     at_step = f" at step {step}" if step is not None else ""
     match report.kind:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.job import Attempt, Event, Job, JobStatus
-from reprieve.domain.lease import Cause, Lease
+from reprieve.domain.lease import Cause, Lease, LeaseState
 from reprieve.domain.spec import JobSpec
 from reprieve.ports.cloud import Mail
 from reprieve.ports.jobs import JobStore
@@ -92,17 +92,26 @@ class Cancel:
             message = f"job {job.id} has no lease row"
             raise StaleError(message)
         cancelled = replace(
-            job.to(JobStatus.CANCELLED, reason="cancelled"), updated_at=now, next_try_at=None
+            job.to(JobStatus.CANCELLED, reason="cancelled"),
+            updated_at=now,
+            next_try_at=None,
+            needs_you=False,
         )
+        stored = self._store(cancelled, lease)
+        self.jobs.add_events(job.id, [Event(now, "cancelled", "cancelled", job.attempt)])
+        return stored
+
+    def _store(self, job: Job, lease: Lease) -> Job:
+        if lease.state is LeaseState.CLOSED:
+            # Parked until somebody says so: its attempt has ended, only the job is left to end.
+            return self.jobs.update(job)
         ended = Attempt(
             job.id,
             job.attempt,
-            ended_at=now,
+            ended_at=job.updated_at,
             cause=Cause.OPERATOR,
             restored_step=lease.restored_step,
             last_step=lease.step,
             committed_step=lease.committed_step,
         )
-        stored = self.jobs.end_attempt(cancelled, lease, successor=None, ended=ended)
-        self.jobs.add_events(job.id, [Event(now, "cancelled", "cancelled", job.attempt)])
-        return stored
+        return self.jobs.end_attempt(job, lease, successor=None, ended=ended)
