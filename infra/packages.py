@@ -30,6 +30,10 @@ HOST_FILES = ROOT / "infra" / "host"
 # What the agent calls. botocore describes 400 services more, which
 # are nine tenths of its bytes, fetched and unpacked while a job waits for its host.
 HOST_SERVICES = frozenset({"dynamodb", "s3", "secretsmanager", "sqs", "ssm", "sts"})
+# Of Powertools, functions use the logger and the metrics; of pydantic, its second version. What
+# is left out here is most of the files that a new copy of a function unpacks before it starts.
+UNUSED = ("aws_lambda_powertools/event_handler", "pydantic/v1")
+UTILITIES = frozenset({"jmespath_utils", "metadata", "typing"})
 KEPT_BUILDS = 4
 UNIT_SUFFIXES = {".service", ".mount", ".timer", ".socket"}
 
@@ -85,6 +89,9 @@ def runtime_layer(target: Target = LAMBDA) -> Built:
         site = folder / "python"
         _install(site, target, ["--require-hashes", "-r", str(LAYER_LOCK)])
         shutil.rmtree(site / "bin", ignore_errors=True)  # scripts, for this machine's interpreter
+        for name in UNUSED:
+            shutil.rmtree(site / name)
+        _keep(site / "aws_lambda_powertools" / "utilities", UTILITIES)
         _compile(site, target, compiler)
 
     return _cached("layer", digest, build)
@@ -121,7 +128,7 @@ def host_bundle() -> Built:
         _install(site, HOST, ["--require-hashes", "-r", str(HOST_LOCK)])
         _install(site, HOST, ["--no-build-isolation", "--reinstall-package", "reprieve", str(ROOT)])
         shutil.rmtree(site / "bin", ignore_errors=True)  # scripts of this machine's interpreter
-        _keep_services(site / "botocore" / "data")
+        _keep(site / "botocore" / "data", HOST_SERVICES)
         foreign = [path.name for path in site.rglob("*.so")]
         if foreign:
             raise PackageError(
@@ -144,10 +151,11 @@ def _compile(site: Path, target: Target, compiler: str | None) -> None:
     _run([compiler, "-m", "compileall", *options, "-p", "/opt/python", str(site)])
 
 
-def _keep_services(data: Path) -> None:
-    for folder in data.iterdir():
-        if folder.is_dir() and folder.name not in HOST_SERVICES:
-            shutil.rmtree(folder)
+def _keep(folder: Path, names: frozenset[str]) -> None:
+    """Remove each folder in *folder* that isn't named."""
+    for found in folder.iterdir():
+        if found.is_dir() and found.name not in names:
+            shutil.rmtree(found)
 
 
 def _install(site: Path, target: Target, what: list[str]) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from infra import packages
-from infra.packages import LAMBDA, LAYER_LOCK, Target
+from infra.packages import LAMBDA, Target, runtime_layer
 from reprieve_cli.local.deploy import zipped
 from reprieve_cli.provision import STACK
 from tests.infra.synthesised import FUNCTIONS, Template
@@ -144,12 +144,9 @@ def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own_layer(python: tuple[str, Target], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the runtime layer's lock for this machine's processor."""
-    site = tmp_path_factory.mktemp("layer") / "python"
-    packages._install(site, python[1], ["--require-hashes", "-r", str(LAYER_LOCK)])
-    shutil.rmtree(site / "bin", ignore_errors=True)
-    return site
+def own_layer(python: tuple[str, Target]) -> Path:
+    """Build the runtime layer for this machine's processor."""
+    return runtime_layer(python[1]).folder / "python"
 
 
 @dataclass(frozen=True)
