@@ -234,7 +234,7 @@ expect:
       resumes_proven: true
       step_log: steps
       identical: weights
-      events: [submitted, ended, replacement, ended]
+      events: [submitted, was taken back, replacement, ended]
 """.replace("PYTHON", sys.executable)
 
 

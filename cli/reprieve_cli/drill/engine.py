@@ -17,7 +17,7 @@ from typing import Any, assert_never
 from reprieve.domain.errors import ReprieveError
 from reprieve_cli import submission
 from reprieve_cli.drill.actions import Actions, StepError
-from reprieve_cli.drill.judge import Finding, Judge, count_calls
+from reprieve_cli.drill.judge import Finding, Judge, count_calls, is_event
 from reprieve_cli.drill.reference import References
 from reprieve_cli.drill.scenario import (
     CallSeen,
@@ -239,5 +239,5 @@ def _reached(seen: JobSeen, state: JobState) -> bool:
         and (state.attempt is None or job.attempt >= state.attempt)
         and (state.step is None or step >= state.step)
         and (state.committed is None or committed >= state.committed)
-        and (state.event is None or any(event.kind == state.event for event in seen.events))
+        and (state.event is None or any(is_event(event, state.event) for event in seen.events))
     )

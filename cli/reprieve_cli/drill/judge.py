@@ -11,7 +11,7 @@ from typing import Any
 
 from reprieve.domain.checkpoint import FileEntry, Manifest, log_key, step_of
 from reprieve.domain.errors import MalformedError
-from reprieve.domain.job import Attempt
+from reprieve.domain.job import Attempt, Event
 from reprieve.metrics import NAMESPACE
 from reprieve_cli.drill.match import Match, shown
 from reprieve_cli.drill.reference import NoReferenceError, References
@@ -175,18 +175,18 @@ class _Job:
         return notices[0].channel.value if notices else None
 
     def _events(self, wanted: JobExpected) -> Iterator[Finding]:
-        kinds = [event.kind for event in self.seen.events]
+        events = self.seen.events
         if wanted.events:
-            rest = iter(kinds)
+            rest = iter(events)
             yield Finding(
                 self._what("events in this order"),
                 ", ".join(wanted.events),
-                ", ".join(kinds),
-                all(kind in rest for kind in wanted.events),
+                ", ".join(event.kind for event in events),
+                all(any(is_event(event, word) for event in rest) for word in wanted.events),
             )
-        for kind in wanted.never:
-            times = kinds.count(kind)
-            yield Finding(self._what(f"event {kind}"), "never", f"{times} times", not times)
+        for word in wanted.never:
+            times = sum(is_event(event, word) for event in events)
+            yield Finding(self._what(f"event {word}"), "never", f"{times} times", not times)
 
     # ------------------------------------------------------------------ checkpoints
     def _manifests(self) -> dict[tuple[int, int], Manifest]:
@@ -297,6 +297,11 @@ def _is_meant(pattern: CallPattern, call: dict[str, Any]) -> bool:
         return False
     on = call["resources"] or [""]
     return any(fnmatch.fnmatchcase(name, pattern.resource) for name in on)
+
+
+def is_event(event: Event, word: str) -> bool:
+    """Tell whether *word* means *event*: its kind or, if it is several words, a part of its text."""
+    return word in event.text if " " in word else word == event.kind
 
 
 def _compare(what: str, rule: Match, seen: Any) -> Finding:

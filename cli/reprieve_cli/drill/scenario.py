@@ -286,7 +286,7 @@ class JobExpected:
     step_log: str | None = None
     """The file in the checkpoint in which the job wrote each step it made."""
     events: tuple[str, ...] = ()
-    """Kinds that its timeline holds in this order, others between them."""
+    """Kinds, or parts of the text, that its timeline holds in this order, others between them."""
     never: tuple[str, ...] = ()
     warned: Match | None = None
     """What ``submit`` warned of."""
