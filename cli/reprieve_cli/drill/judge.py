@@ -300,7 +300,7 @@ def _is_meant(pattern: CallPattern, call: dict[str, Any]) -> bool:
 
 
 def is_event(event: Event, word: str) -> bool:
-    """Tell whether *word* means *event*: its kind or, if it is several words, a part of its text."""
+    """Tell whether *word* means *event*: its kind or, in several words, a part of its text."""
     return word in event.text if " " in word else word == event.kind
 
 
