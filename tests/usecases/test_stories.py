@@ -428,7 +428,7 @@ def test_a_job_that_needs_you_can_be_cancelled() -> None:
 
 def test_requeue_takes_a_running_job_off_its_host() -> None:
     story = Story()
-    job = story.submit()
+    job = story.submit(max_without_progress=1)
     host = story.launch()
     host.run()
     story.uses.settle(job, requeued=True)

@@ -37,7 +37,16 @@ from reprieve.domain.lease import (
     Phase,
 )
 from reprieve.domain.notice import Notice
-from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Plan, Try
+from reprieve.domain.order import (
+    ErrorClass,
+    FleetAnswer,
+    FleetError,
+    Launched,
+    Order,
+    Plan,
+    Try,
+    classify,
+)
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
 from reprieve.ports.leases import Claim, Progress
@@ -494,7 +503,8 @@ class InMemoryFleet:
         answer = self.script.popleft() if self.script else self._buy(plan)
         if isinstance(answer, Exception):
             raise answer
-        self._answers[plan.client_token] = answer
+        if not any(classify(error.code) is ErrorClass.THROTTLE for error in answer.errors):
+            self._answers[plan.client_token] = answer  # EC2 remembers no request that it throttled
         for launched in answer.instances:
             self.start(launched, plan)
         return answer

@@ -358,6 +358,8 @@ def _attempt(lease: Lease, host: Host | None) -> Attempt:
 
 def _charge(counters: Counters, lease: Lease, cause: Cause) -> Counters:
     """Charge one attempt to the budgets, once, from its end; an interruption isn't a crash."""
+    if cause is Cause.OPERATOR:
+        return replace(counters, no_progress=0)  # a person's word starts the count anew
     counters = replace(counters, no_progress=0 if _progressed(lease) else counters.no_progress + 1)
     match cause:
         case Cause.CRASH | Cause.SETUP_FAILED:
