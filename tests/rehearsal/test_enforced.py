@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,8 +34,10 @@ from reprieve_cli.local.cloud import Cloud
 from reprieve_cli.local.control import ControlError
 from reprieve_cli.local.localize import Localized
 from reprieve_cli.provision import STACK, provision
+from tests.infra.synthesised import FUNCTIONS, Template
 from tests.rehearsal.asked import Asked, LaunchTemplate
 from tests.rehearsal.conftest import NOTICE_SECONDS
+from tests.rehearsal.debian import BUILD
 from tests.rehearsal.iam import Policies, Request
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(300)]
@@ -76,23 +79,35 @@ def rehearsal(localized: Localized) -> Iterator[Rehearsal]:
     with embedded.start(notice_seconds=NOTICE_SECONDS, tls=True, auth=True) as cloud:
         provision(cloud, localized)
         person = cloud.env | user_with(cloud, SUBMIT_POLICY)
+        began = last(cloud)
         drill = Drill(story(), stage_of(cloud, person))
-        began = len(cloud.control.calls())
         outcome = drill.run()
-        calls = [call for call in cloud.control.calls()[began:] if call["service"] in SERVICES]
+        calls = cloud.control.calls(since=began)
+        heard = last(cloud)
         bound = {caller: is_bound(cloud, caller) for caller in BUSY}
         job = drill.ids["train"]
         looks = {look[0]: cli(person, *(word.format(job=job) for word in look)) for look in LOOKS}
+        looks |= {
+            "submit": cli(person, "submit", "--name", "other", "--json", "--", "sleep", "600")
+        }
+        other = json.loads(looks["submit"].stdout)["id"]
+        looks |= {"cancel": cli(person, "cancel", other)}
+        calls += cloud.control.calls(since=heard, caller=f"{PREFIX}cli")
         yield Rehearsal(
             cloud,
             outcome,
-            calls,
+            [call for call in calls if call["service"] in SERVICES],
             looks,
             rights_by_caller(cloud),
             bound,
             Asked(cloud.account, cloud.region, templates(cloud)),
             person,
         )
+
+
+def last(cloud: Cloud) -> int:
+    """Return the number of the newest call."""
+    return int(cloud.control.calls()[-1]["n"])
 
 
 def story() -> Scenario:
@@ -140,7 +155,7 @@ def cli(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str
 
 def is_bound(cloud: Cloud, caller: str) -> bool:
     """Deny the table to *caller*'s role for a moment, and tell whether its calls are refused."""
-    iam, role, began = client(cloud, "iam"), roles(cloud)[caller], len(cloud.control.calls())
+    iam, role, began = client(cloud, "iam"), roles(cloud)[caller], last(cloud)
     document = {"Statement": {"Effect": "Deny", "Action": "dynamodb:*", "Resource": "*"}}
     iam.put_role_policy(RoleName=role, PolicyName="moment", PolicyDocument=json.dumps(document))
     try:
@@ -225,6 +240,24 @@ def questions(rehearsal: Rehearsal, call: dict[str, Any]) -> list[Request]:
     return rehearsal.asked(call) if call["caller"] in rehearsal.rights else []
 
 
+def write_unused(rehearsal: Rehearsal) -> None:
+    """Leave a list of what this one job never used: a right may be for another day."""
+    used = {
+        (call["caller"], rehearsal.rights[call["caller"]].judge(request).by, request.action)
+        for call in rehearsal.calls
+        for request in questions(rehearsal, call)
+    }
+    lines = [
+        f"{caller.removeprefix(PREFIX):15}{statement.sid:30}{action}"
+        for caller, policies in sorted(rehearsal.rights.items())
+        for statement in policies.statements
+        for action in statement.actions
+        if statement.allows and (caller, statement.sid, action) not in used
+    ]
+    BUILD.mkdir(parents=True, exist_ok=True)
+    (BUILD / "unused-permissions.txt").write_text("\n".join([*lines, ""]))
+
+
 def test_the_main_job_survives_with_every_permission_enforced(rehearsal: Rehearsal) -> None:
     assert rehearsal.outcome.holds, "\n".join(report.lines(rehearsal.outcome))
 
@@ -263,11 +296,57 @@ def test_nobody_calls_without_saying_who(rehearsal: Rehearsal) -> None:
     assert {call["caller"] for call in rehearsal.calls} <= known
 
 
-@pytest.mark.parametrize("look", [look[0] for look in LOOKS])
-def test_who_may_submit_may_look(rehearsal: Rehearsal, look: str) -> None:
+@pytest.mark.parametrize("look", [*(look[0] for look in LOOKS), "submit", "cancel"])
+def test_who_may_submit_may_look_and_cancel(rehearsal: Rehearsal, look: str) -> None:
     done = rehearsal.looks[look]
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("caller", "sid"),
+    [
+        ("agent", "LeasesThatExist"),
+        ("agent", "CheckOwnState"),
+        ("replace_host", "LaunchTaggedAsOurs"),
+        ("replace_host", "TagWhileLaunching"),
+        ("replace_host", "GiveHostsTheirRole"),
+        ("handle_notice", "OnOurHosts"),
+        ("cli", "Jobs"),
+    ],
+)
+def test_a_job_without_one_of_its_permissions_is_found_out(
+    rehearsal: Rehearsal, caller: str, sid: str
+) -> None:
+    """What the emulator lets pass, the judge must not."""
+    caller = f"{PREFIX}{caller}"
+    left = tuple(one for one in rehearsal.rights[caller].statements if one.sid != sid)
+    poorer = {**rehearsal.rights, caller: Policies(left)}
+
+    found = list(refused(replace(rehearsal, rights=poorer)))
+
+    assert found
+    assert all(line.startswith(f"{caller}: ") for line in found)
+
+
+def test_the_deployed_policies_are_the_synthesised_ones(
+    rehearsal: Rehearsal, original: Path
+) -> None:
+    template = Template(json.loads((original / f"{STACK}.template.json").read_text()))
+    synthesised = {
+        f"{PREFIX}{name}": set(template.statements(template.role_of(name))) for name in FUNCTIONS
+    }
+    synthesised[f"{PREFIX}agent"] = set(template.statements(template.role_named("FleetHostRole")))
+    (people,) = template.of("AWS::IAM::ManagedPolicy").values()
+    document = template.read(people["PolicyDocument"])
+    synthesised[f"{PREFIX}cli"] = {statement["Sid"] for statement in document}
+
+    deployed = {
+        caller: {statement.sid for statement in policies.statements}
+        for caller, policies in rehearsal.rights.items()
+    }
+
+    assert deployed == synthesised
 
 
 def test_the_judged_calls_are_those_of_the_whole_job(rehearsal: Rehearsal) -> None:
@@ -276,8 +355,11 @@ def test_the_judged_calls_are_those_of_the_whole_job(rehearsal: Rehearsal) -> No
         for call in rehearsal.calls
         for request in questions(rehearsal, call)
     )
+    write_unused(rehearsal)
     needed = {
         ("cli", "dynamodb:PutItem"),
+        ("cli", "dynamodb:UpdateItem"),
+        ("cli", "dynamodb:Query"),
         ("cli", "s3:PutObject"),
         ("cli", "sqs:SendMessage"),
         ("replace_host", "ec2:CreateFleet"),
