@@ -1,0 +1,36 @@
+"""Schedules that broke a promise once, the shortest form of each."""
+
+from __future__ import annotations
+
+from reprieve.domain.job import JobStatus
+from tests.simulation.faults import Fault, Kind, Schedule, Work
+from tests.simulation.search import play
+from tests.usecases.story import Story
+
+
+def test_a_job_parked_until_you_speak_can_be_cancelled() -> None:
+    story = Story()
+    job = story.submit(max_without_progress=1)
+    host = story.launch()
+    host.run()
+    host.release()
+    story.uses.settle(job)
+    assert story.job(job).needs_you
+    story.uses.cancel(job)
+    assert story.job(job).status is JobStatus.CANCELLED
+
+
+def test_a_person_who_requeues_a_running_job_doesnt_park_it() -> None:
+    story = Story()
+    job = story.submit(max_without_progress=1)
+    story.launch().run()
+    story.uses.settle(job, requeued=True)
+    assert story.job(job).status is JobStatus.QUEUED
+
+
+def test_two_hosts_that_break_at_once_are_given_up_in_the_end() -> None:
+    work = Work(pool=0, at=0.0, seconds=1000.0, save_every=60.0, deaf=False)
+    # Both machines stop, and EC2 goes on calling them running.
+    faults = (Fault(400.0, Kind.DIE_UNTOLD, 0.0), Fault(400.5, Kind.DIE_UNTOLD, 0.6))
+    found = play(Schedule(1, (work, work), faults, max_hosts=2))
+    assert found is None, str(found)

@@ -1,0 +1,606 @@
+"""
+One virtual clock, one seeded order of events, and the real use cases over `Memory`.
+
+Everything that happens is an event on one heap. A use case runs as one event, unless a
+fault pauses it between two port calls: then other events run in the middle of it, other
+use cases included. So races are real, and every run of a schedule is the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+from reprieve.adapters.memory import Memory
+from reprieve.domain.capacity import Pool
+from reprieve.domain.checkpoint import Manifest
+from reprieve.domain.clock import NoticeClock
+from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
+from reprieve.domain.host import CapacityPool, InstanceState, Market
+from reprieve.domain.job import Job
+from reprieve.domain.lease import Holder, LeaseKey, LeaseState
+from reprieve.domain.notice import Channel, Notice, NoticeKind
+from reprieve.domain.order import FleetAnswer, FleetError
+from reprieve.protocol import OrderMessage, Report, Ticket
+from reprieve.usecases.wiring import Deployment, Ports, UseCases
+from tests.builders import NOON, a_spec
+from tests.simulation.faults import (
+    AT_A_CALL_OF_A_FUNCTION,
+    AT_A_CALL_OF_A_HOST,
+    FAULTS_END,
+    Fault,
+    Kind,
+    Schedule,
+    Work,
+)
+from tests.simulation.host import Agent
+from tests.simulation.promises import BrokenPromiseError, Promises
+
+CLOCK = NoticeClock()
+SWEEP = CLOCK.sweep.total_seconds()
+NOTICE = CLOCK.notice.total_seconds()
+HORIZON = FAULTS_END + 8 * 3600
+TYPES = ("g5.xlarge", "g6.xlarge")
+ZONES = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
+TABLE = ("jobs.", "hosts.", "orders.", "watch.", "pools.", "leases.")
+# By their contracts these never raise: what couldn't be asked is simply not in the answer.
+NEVER_RAISE = frozenset({"fleet.states", "fleet.marked", "fleet.usd_per_hour", "signals.preempt"})
+# Ends of visibility timeouts, as the template has them.
+AGAIN = {"intake": 15.0, "orders": 90.0, "reports": 45.0, "work": 60.0}
+RECEIVES = 10
+TIMEOUT = 10.0
+
+
+class Died(BaseException):
+    """The function's process died; nothing in it may catch this."""
+
+
+@dataclass(slots=True)
+class Queued:
+    """A ticket on a work queue."""
+
+    ticket: Ticket
+    visible_at: float
+    receives: int = 0
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class World:
+    """The whole of it."""
+
+    schedule: Schedule
+    now_s: float = 0.0
+    trace: list[str] = field(default_factory=list)
+    memory: Memory = field(init=False)
+    uses: UseCases = field(init=False)
+    promises: Promises = field(init=False)
+    rng: Random = field(init=False)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    works: dict[str, Work] = field(default_factory=dict)
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)
+    tickets: dict[str, list[Queued]] = field(default_factory=lambda: defaultdict(list))
+    crashes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    done: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    armed: list[Fault] = field(default_factory=list)
+    deaf_until: float = 0.0
+    outage_until: float = 0.0
+    mail_bad_until: float = 0.0
+    no_sweep_until: float = 0.0
+    steps: int = 0
+    under_way: int = 0
+    _heap: list[tuple[float, float, int, Callable[[], None]]] = field(default_factory=list)
+    _callers: list[str] = field(default_factory=list)
+    _jobs: dict[str, Job] = field(default_factory=dict)
+    _held: dict[LeaseKey, Holder | None] = field(default_factory=dict)
+    _sent: int = 0
+    _settled: bool = False
+
+    def __post_init__(self) -> None:
+        self.rng = Random(f"noise {self.schedule.seed}")
+        self.memory = memory = Memory(self.now)
+        memory.before, memory.after = self._before, self._after
+        self.promises = Promises(self)
+        ports = Ports(
+            jobs=memory.jobs,
+            hosts=memory.hosts,
+            orders=memory.orders,
+            watch=memory.watch,
+            pools=memory.pools,
+            fleet=memory.fleet,
+            signals=memory.signals,
+            mail=memory.mail,
+        )
+        pools = {name: a_pool(name, self.schedule.max_hosts) for name in ("pool-0", "pool-1")}
+        self.uses = UseCases(ports, Deployment("Reprieve", pools, ZONES, CLOCK), self.now)
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.now_s)
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.now_s:8.2f}  {text}")
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.steps += 1
+        heapq.heappush(self._heap, (self.now_s + seconds, 0.0, self.steps, call))
+
+    # The run ---------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Play the schedule until everything is quiet; raise ``BrokenPromiseError``."""
+        rng = Random(f"tokens {self.schedule.seed}")
+
+        def token_hex(size: int = 8) -> str:
+            return f"{rng.getrandbits(8 * size):0{2 * size}x}"
+
+        with patch.object(secrets, "token_hex", token_hex):
+            self._play()
+
+    def _play(self) -> None:
+        for nth, work in enumerate(self.schedule.works):
+            self.later(work.at, partial(self._submit, nth, work))
+        for fault in self.schedule.faults:
+            self.later(fault.at, partial(self._strike, fault))
+        self.later(SWEEP, self._sweep_regularly)
+        while self._heap and not self._quiet():
+            self._next()
+        unmet = self.promises.unmet()
+        if unmet:
+            raise BrokenPromiseError("; ".join(unmet))
+
+    def _next(self) -> None:
+        at, _, _, call = heapq.heappop(self._heap)
+        self.now_s = max(self.now_s, at)
+        call()
+        self.promises.look()
+
+    def _quiet(self) -> bool:
+        if self.now_s > HORIZON:
+            return True
+        if self.now_s < FAULTS_END or self.under_way or len(self._jobs) < len(self.schedule.works):
+            return False
+        return self._settled
+
+    def _sweep_regularly(self) -> None:
+        self.later(SWEEP, self._sweep_regularly)
+        if self.now_s >= self.no_sweep_until:
+            self.sweep()
+            self._settled = self.now_s > FAULTS_END and not self.promises.unmet()
+
+    def sweep(self) -> None:
+        """Let reconcile run once; what fails is left to the next one."""
+        self.invoke("reconcile", self.uses.reconcile)
+
+    def _submit(self, nth: int, work: Work) -> None:
+        every = timedelta(seconds=work.save_every) if work.save_every else None
+        known = set(self.memory.job_rows)
+
+        def submit() -> None:
+            self.uses.submit(
+                name=f"job{nth}", pool=f"pool-{work.pool}", spec=a_spec(save_every=every)
+            )
+
+        self.invoke("submit", submit)
+        new = set(self.memory.job_rows) - known - set(self.works)
+        for job in sorted(new):
+            if job.startswith(f"job{nth}-"):
+                self.works[job] = work
+        if not any(job.startswith(f"job{nth}-") for job in self.memory.job_rows):
+            self.later(30, lambda: self._submit(nth, work))
+
+    # Functions --------------------------------------------------------------------------
+
+    def invoke(self, name: str, call: Callable[[], object]) -> bool:
+        """Run a use case as a function would; tell whether it got through."""
+        self._callers.append(name)
+        self.under_way += 1
+        try:
+            call()
+        except Died:
+            self.say(f"{name} died")
+            return False
+        except ReprieveError as error:
+            self.say(f"{name} failed: {type(error).__name__} {error}")
+            return False
+        finally:
+            self._callers.pop()
+            self.under_way -= 1
+        return True
+
+    def host_call(self, agent: Agent, name: str, call: Callable[[], object]) -> object:
+        """Let a host call a port or do what faults may follow."""
+        self._callers.append(f"host {agent.instance_id}")
+        try:
+            if name in {"restore", "start", "commit"}:
+                result = call()
+                self._after(name)
+                return result
+            return call()
+        finally:
+            self._callers.pop()
+
+    @property
+    def person_at_work(self) -> bool:
+        """Whether the call under way is a person's."""
+        return self._callers[-1] == "person"
+
+    def _before(self, name: str) -> None:
+        caller = self._callers[-1] if self._callers else "test"
+        host = self._host(caller)
+        if name.startswith(TABLE) and self.now_s < self.outage_until:
+            raise UnknownOutcomeError("table outage")
+        if host:
+            if self.now_s < host.cut_until:
+                raise UnknownOutcomeError("network cut")
+            return
+        for fault in self._due(name, caller):
+            if fault not in self.armed:
+                continue  # what ran during a pause met it first
+            match fault.kind:
+                case Kind.DIES_BEFORE:
+                    self._use(fault, f"{caller} dies before {name}")
+                    raise Died
+                case Kind.REFUSED if name not in NEVER_RAISE:
+                    self._use(fault, f"{caller}: {name} fails")
+                    raise UnknownOutcomeError("injected before")
+                case Kind.PAUSED:
+                    self._use(fault, f"{caller} pauses {fault.amount:.1f} s before {name}")
+                    self._pause(fault.amount)
+                    self.say(f"{caller} goes on with {name}")
+
+    def _after(self, name: str) -> None:
+        caller = self._callers[-1] if self._callers else "test"
+        self._drain()
+        self._compare(name, caller)
+        host = self._host(caller)
+        for fault in self._due(name, caller):
+            if host:
+                self._strike_host_after(fault, host, name)
+            elif fault.kind is Kind.DIES_AFTER:
+                self._use(fault, f"{caller} dies after {name}")
+                raise Died
+            elif fault.kind is Kind.ANSWER_LOST and name not in NEVER_RAISE:
+                self._use(fault, f"{caller}: the answer to {name} is lost")
+                raise UnknownOutcomeError("injected after")
+
+    def _strike_host_after(self, fault: Fault, host: Agent, name: str) -> None:
+        self._use(fault, f"{host.instance_id}: {fault.kind} {name}")
+        match fault.kind:
+            case Kind.HOST_FREEZES_AFTER:
+                host.freeze(fault.amount)
+            case Kind.REQUEUED_AFTER:
+                job = host.run.key.job if host.run else None
+                if job:
+                    self.later(fault.amount, lambda: self._strike_job(Kind.REQUEUE, job))
+            case Kind.HOST_DIES_AFTER:
+                self.die(host, told=False)
+            case Kind.HOST_REBOOTS_AFTER:
+                host.reboot()
+            case Kind.AGENT_DIES_AFTER:
+                host.restart_agent()
+            case Kind.HOST_ANSWER_LOST if name.startswith("leases."):
+                raise UnknownOutcomeError("injected after")
+            case _:
+                pass
+
+    def _due(self, name: str, caller: str) -> list[Fault]:
+        if not self.armed:
+            return []
+        kinds = AT_A_CALL_OF_A_HOST if caller.startswith("host ") else AT_A_CALL_OF_A_FUNCTION
+        return [fault for fault in self.armed if fault.call == name and fault.kind in kinds]
+
+    def _use(self, fault: Fault, text: str) -> None:
+        self.armed.remove(fault)
+        self.say(f"FAULT {text}")
+
+    def _host(self, caller: str) -> Agent | None:
+        return self.agents[caller[5:]] if caller.startswith("host ") else None
+
+    def _pause(self, seconds: float) -> None:
+        """Let the world go on while the caller stands still between two calls."""
+        until = self.now_s + seconds
+        callers, self._callers = self._callers, []
+        while self._heap and self._heap[0][0] <= until:
+            self._next()
+        self._callers = callers
+        self.now_s = max(self.now_s, until)
+
+    def _compare(self, name: str, caller: str) -> None:
+        """Show the promises what this call changed."""
+        if name.startswith(("jobs.", "orders.unpark")):
+            for job_id, row in self.memory.job_rows.items():
+                was = self._jobs.get(job_id)
+                if row is not was:
+                    self._jobs[job_id] = row
+                    if was is None or (row.status, row.attempt) != (was.status, was.attempt):
+                        self.say(
+                            f"{caller}: {job_id} attempt {row.attempt} {row.status} ({row.reason})"
+                        )
+                    self.promises.stored(row, was)
+        if name in {"jobs.end_attempt", "leases.claim", "leases.release"}:
+            rows = self.memory.lease_rows
+            held = {k: r.holder for k, r in rows.items() if r.state is LeaseState.HELD}
+            for key, holder in self._held.items():
+                if key not in held and name == "jobs.end_attempt":
+                    self.promises.ended(key, holder.instance_id if holder else None)
+            self._held = held
+
+    # Messages ----------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Take what a call put on the queues, sent to SSM or launched."""
+        mail, signals = self.memory.mail, self.memory.signals
+        while mail.tickets:
+            pool, ticket = mail.tickets.pop(0)
+            for delay in self._deliveries():
+                self.later(delay, partial(self._put_ticket, pool, ticket))
+        while mail.orders:
+            message = mail.orders.pop(0)
+            for delay in self._deliveries():
+                self.under_way += 1
+                self.later(delay, partial(self._order, message, 1))
+        for notice in signals.sent[self._sent :]:
+            self.later(self.rng.uniform(0.5, 5), partial(self._signal, notice))
+        self._sent = len(signals.sent)
+        self._follow_instances()
+
+    def _follow_instances(self) -> None:
+        """Boot what was launched, and end what is shutting down after a few seconds more."""
+        instances = self.memory.fleet.instances
+        if len(instances) != len(self.agents):
+            for instance_id in [i for i in instances if i not in self.agents]:
+                self._boot(instance_id)
+        for agent in self.agents.values():
+            if agent.alive and instances[agent.instance_id].state is InstanceState.GONE:
+                agent.alive = False
+                self.say(f"{agent.instance_id} is being terminated")
+                self.later(self.rng.uniform(0, 8), agent.die)
+
+    def _deliveries(self) -> list[float]:
+        """Return after how long each copy of a message arrives."""
+        rng = self.rng
+        if self.now_s >= self.mail_bad_until:
+            return [rng.uniform(0.05, 1)]
+        return [rng.choice((0.1, 5.0, 60.0, 200.0)) for _ in range(rng.choice((0, 1, 2)))]
+
+    def _put_ticket(self, pool: str, ticket: Ticket) -> None:
+        self.tickets[pool].append(Queued(ticket, self.now_s))
+
+    def _order(self, message: OrderMessage, receives: int) -> None:
+        self.under_way -= 1
+        fill = self.uses.replace_host
+        filled = self.invoke("replace_host", lambda: fill(message.job, message.attempt))
+        if not filled and receives < RECEIVES:
+            self.under_way += 1
+            self.later(AGAIN["orders"], lambda: self._order(message, receives + 1))
+
+    def report(self, report: Report) -> None:
+        """Send a host's report."""
+        for delay in self._deliveries():
+            self.later(delay, lambda: self._record(report, 1))
+
+    def _record(self, report: Report, receives: int) -> None:
+        record = self.uses.record_report
+        done = self.invoke("record_report", lambda: record(report, sender=report.instance_id))
+        if not done and receives < RECEIVES:
+            self.later(AGAIN["reports"], lambda: self._record(report, receives + 1))
+
+    def _event(self, notice: Notice) -> None:
+        for delay in self._deliveries():
+            self.later(delay, lambda: self._handle(notice, 1))
+
+    def _handle(self, notice: Notice, receives: int) -> None:
+        def handle() -> None:
+            for handled in self.uses.handle_notice([notice]):
+                if handled.failure:
+                    raise handled.failure
+
+        if not self.invoke("handle_notice", handle) and receives < RECEIVES:
+            self.later(AGAIN["intake"], lambda: self._handle(notice, receives + 1))
+
+    def _signal(self, notice: Notice) -> None:
+        agent = self.agents[notice.instance_id]
+        if self.now_s >= agent.cut_until:
+            agent.notice(replace(notice, channel=Channel.SSM))
+
+    # EC2 -----------------------------------------------------------------------------------
+
+    def _boot(self, instance_id: str) -> None:
+        skew = self.schedule.skews[len(self.agents) % len(self.schedule.skews)]
+        instance = self.memory.fleet.instances[instance_id]
+        agent = Agent(self, instance_id, instance.tags["reprieve:pool"], skew)
+        self.agents[instance_id] = agent
+        self.say(f"{instance_id} launched for {instance.tags['reprieve:order']}")
+        self.promises.launched(instance)
+        self.later(self.rng.uniform(60, 150), agent.boot)
+
+    def die(self, agent: Agent, *, told: bool) -> None:
+        """Let EC2 take the instance at once."""
+        if not agent.alive:
+            return
+        self.say(f"{agent.instance_id} is gone")
+        self.memory.fleet.set_state(agent.instance_id, InstanceState.GONE)
+        agent.alive = False
+        agent.die()
+        if told:
+            self._event(
+                Notice(NoticeKind.STATE_CHANGE, agent.instance_id, self.now(), Channel.EVENT)
+            )
+
+    def _reclaim(self, agent: Agent, *channels: Channel) -> None:
+        ends = self.now() + timedelta(seconds=NOTICE)
+        notice = Notice(NoticeKind.INTERRUPTION, agent.instance_id, self.now(), Channel.EVENT, ends)
+        self.memory.fleet.reclaimed.add(agent.instance_id)
+        if Channel.EVENT in channels:
+            self._event(notice)
+        if Channel.METADATA in channels:
+            agent.metadata = replace(notice, channel=Channel.METADATA)
+            self.later(self.rng.uniform(0, 5), agent.read_metadata)
+        self.later(NOTICE, lambda: self.die(agent, told=True))
+
+    def _announce(self, fault: Fault, agent: Agent) -> None:
+        """Announce what then doesn't happen."""
+        kind, ahead = NoticeKind.INTERRUPTION, NOTICE
+        if fault.kind is Kind.MAINTENANCE:
+            kind, ahead = NoticeKind.MAINTENANCE, fault.amount + 100
+        ends = self.now() + timedelta(seconds=ahead)
+        notice = Notice(kind, agent.instance_id, self.now(), Channel.EVENT, ends)
+        self._event(notice)
+        agent.notice(replace(notice, channel=Channel.METADATA))
+
+    # Faults --------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.call:
+            self.armed.append(fault)
+            return
+        alive = [a for a in self.agents.values() if a.alive]
+        agent = alive[int(fault.pick * len(alive))] if alive else None
+        jobs = sorted(self.works)
+        job = jobs[int(fault.pick * len(jobs))] if jobs else None
+        self.say(f"FAULT {fault} {agent.instance_id if agent else ''} {job or ''}")
+        self._strike_world(fault)
+        if job:
+            self._strike_job(fault.kind, job)
+        if agent:
+            self._strike_host(fault, agent)
+
+    def _strike_world(self, fault: Fault) -> None:
+        until = self.now_s + fault.amount
+        match fault.kind:
+            case Kind.OUTAGE:
+                self.outage_until = max(self.outage_until, until)
+                self.deaf_until = max(self.deaf_until, until + 15)
+            case Kind.BLIND:
+                self.memory.fleet.blind = True
+                self.later(fault.amount, self._see)
+            case Kind.DRY | Kind.DRY_ALL:
+                markets = [Market.SPOT] if fault.kind is Kind.DRY else list(Market)
+                dry = {CapacityPool(t, z, m) for t in TYPES for z in ZONES for m in markets}
+                self.memory.fleet.empty |= dry
+                self.later(fault.amount, lambda: self.memory.fleet.empty.difference_update(dry))
+            case Kind.BAD_MAIL:
+                self.mail_bad_until = max(self.mail_bad_until, until)
+            case Kind.NO_SWEEP:
+                self.no_sweep_until = max(self.no_sweep_until, until)
+            case Kind.EXTRA_SWEEP:
+                self.sweep()
+            case Kind.FLEET_ERROR:
+                self._refuse_fleet(fault.pick)
+            case _:
+                pass
+
+    def _refuse_fleet(self, pick: float) -> None:
+        codes = (
+            "RequestLimitExceeded",
+            "VcpuLimitExceeded",
+            "MaxSpotInstanceCountExceeded",
+            "InternalError",
+            "InsufficientInstanceCapacity",
+        )
+        code = codes[int(pick * len(codes))]
+        self.memory.fleet.script.append(FleetAnswer(errors=(FleetError(code),)))
+
+    def _see(self) -> None:
+        self.memory.fleet.blind = False
+
+    def _strike_job(self, kind: Kind, job: str) -> None:
+        match kind:
+            case Kind.CANCEL:
+                self._cancel(job, 1)
+            case Kind.REQUEUE:
+                settle = self.uses.settle
+                self.invoke("person", lambda: settle(job, requeued=True))
+            case Kind.BAD_CHECKPOINT:
+                keys = [key for key in self.manifests if key.startswith(f"jobs/{job}/")]
+                if keys:
+                    self.bad.add(max(keys))
+            case Kind.CRASH:
+                for agent in self.agents.values():
+                    agent.crash_job(job)
+            case _:
+                pass
+
+    def _cancel(self, job: str, tries: int) -> None:
+        self.cancelled.add(job)
+        if self.invoke("person", lambda: self.uses.cancel(job)):
+            return
+        if tries > RECEIVES * 3:
+            raise BrokenPromiseError(f"job {job} can't be cancelled")
+        self.later(60, lambda: self._cancel(job, tries + 1))
+
+    def _strike_host(self, fault: Fault, agent: Agent) -> None:
+        match fault.kind:
+            case Kind.RECLAIM:
+                self._reclaim(agent, Channel.EVENT, Channel.METADATA)
+            case Kind.RECLAIM_EVENT:
+                self._reclaim(agent, Channel.EVENT)
+            case Kind.RECLAIM_METADATA:
+                self._reclaim(agent, Channel.METADATA)
+            case Kind.RECLAIM_UNTOLD:
+                self._reclaim(agent)
+            case Kind.ADVISE:
+                notice = Notice(NoticeKind.REBALANCE, agent.instance_id, self.now(), Channel.EVENT)
+                self._event(notice)
+                agent.notice(replace(notice, channel=Channel.METADATA))
+            case Kind.FALSE_NOTICE | Kind.MAINTENANCE:
+                self._announce(fault, agent)
+            case _:
+                self._disturb(fault, agent)
+
+    def _disturb(self, fault: Fault, agent: Agent) -> None:
+        match fault.kind:
+            case Kind.BELL:
+                bell = NoticeKind.STATE_CHANGE
+                self._event(Notice(bell, agent.instance_id, self.now(), Channel.EVENT))
+            case Kind.STOP:
+                agent.stop()
+            case Kind.DIE:
+                self.die(agent, told=True)
+            case Kind.DIE_UNTOLD if fault.pick * 7 % 1 < 0.5:
+                agent.die()  # a broken machine that EC2 still calls running
+            case Kind.DIE_UNTOLD:
+                self.die(agent, told=False)
+            case Kind.FREEZE:
+                agent.freeze(fault.amount)
+            case Kind.REBOOT:
+                agent.reboot()
+            case Kind.AGENT_DIES:
+                agent.restart_agent()
+            case Kind.CUT:
+                agent.cut_until = max(agent.cut_until, self.now_s + fault.amount)
+                self.deaf_until = max(self.deaf_until, agent.cut_until + 15)
+            case _:
+                pass
+
+    # The bucket ------------------------------------------------------------------------------
+
+    def ancestry(self, base: str | None) -> set[str | None]:
+        """Return *base* and what it came from, back to the beginning."""
+        found: set[str | None] = {base}
+        while base:
+            base = self.manifests[base].parent
+            found.add(base)
+        return found
+
+
+def a_pool(name: str, max_hosts: int) -> Pool:
+    """Return a pool of two types over two zones, spot first."""
+    return Pool(
+        name=name,
+        types=TYPES,
+        tiers=(Market.SPOT, Market.ON_DEMAND),
+        launch_template="lt-0aaaaaaaaaaaaaaaa",
+        launch_template_version="1",
+        work_queue_url="https://queue/work",
+        max_hosts=max_hosts,
+    )
