@@ -52,6 +52,15 @@ class NoticeClock:
         return 6
 
     @property
+    def certain_sweeps(self) -> int:
+        """
+        Sweeps after which even hosts that fell silent together are given up.
+
+        A live agent that can't reach the table has left by itself by then: after 120 leases.
+        """
+        return 130
+
+    @property
     def boot(self) -> timedelta:
         """Launch to a ready agent; a host that takes longer isn't counted as supply (5 min)."""
         return self.notice * 2.5

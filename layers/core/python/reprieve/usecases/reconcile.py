@@ -104,17 +104,15 @@ class Reconcile:
         Return the leases that said nothing for six sweeps.
 
         When half a pool falls silent together the fault is more likely ours than theirs,
-        so then silence proves nothing and a person is told.
+        so then silence proves nothing for a long while, and a person is told.
         """
-        silent = {
-            str(lease.key)
-            for lease in held
-            if self._count(f"LEASE#{lease.key}", lease.beat) > self.clock.silent_sweeps
-        }
+        counts = {str(lease.key): self._count(f"LEASE#{lease.key}", lease.beat) for lease in held}
+        silent = {key for key, count in counts.items() if count > self.clock.silent_sweeps}
         together = 2
         if len(silent) >= together and 2 * len(silent) >= len(held):
-            swept.cannot_tell += len(silent)
-            return frozenset()
+            certain = {key for key in silent if counts[key] > self.clock.certain_sweeps}
+            swept.cannot_tell += len(silent - certain)
+            silent = certain
         swept.silent += len(silent)
         return frozenset(silent)
 
