@@ -161,6 +161,7 @@ class Schedule:
     faults: tuple[Fault, ...]
     max_hosts: int = 2
     skews: tuple[float, ...] = (0.0,)
+    strike: tuple[Kind, int] | None = None  # one fault more, at the n-th call that functions make
 
 
 def draw(seed: int) -> Schedule:

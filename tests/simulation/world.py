@@ -98,6 +98,7 @@ class World:
     no_sweep_until: float = 0.0
     steps: int = 0
     under_way: int = 0
+    function_calls: int = 0
     _heap: list[tuple[float, float, int, Callable[[], None]]] = field(default_factory=list)
     _callers: list[str] = field(default_factory=list)
     _jobs: dict[str, Job] = field(default_factory=dict)
@@ -242,6 +243,10 @@ class World:
             if self.now_s < host.cut_until:
                 raise UnknownOutcomeError("network cut")
             return
+        self.function_calls += 1
+        if self.schedule.strike and self.schedule.strike[1] == self.function_calls:
+            kind = self.schedule.strike[0]
+            self.armed.append(Fault(self.now_s, kind, amount=5.0, call=name))
         for fault in self._due(name, caller):
             if fault not in self.armed:
                 continue  # what ran during a pause met it first
