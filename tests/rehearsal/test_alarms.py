@@ -233,6 +233,19 @@ def test_a_notice_without_a_checkpoint_rings(ward: Ward) -> None:
     ward.cancel(job)
 
 
+@pytest.fixture(scope="module")
+def neglected(ward: Ward) -> str:
+    """Have a message wait in the intake from now on; return the mapping that should take it."""
+    functions = client(ward.cloud, "lambda")
+    (mapping,) = functions.list_event_source_mappings(
+        FunctionName=ward.outputs["HandleNoticeFunction"]
+    )["EventSourceMappings"]
+    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    ward.stage.sqs.send_message(QueueUrl=ward.queue("Intake"), MessageBody=POISON)
+    return str(mapping["UUID"])
+
+
+@pytest.mark.usefixtures("neglected")  # it has half a minute to grow old, and these need no intake
 def test_a_lease_in_strange_hands_rings(ward: Ward) -> None:
     """Its holder's row is gone: somebody changed the table by hand."""
     job, host = ward.running()
@@ -263,18 +276,14 @@ def test_hosts_that_fall_silent_together_ring(ward: Ward) -> None:
         ward.cloud.control.kill(host)
 
 
-def test_a_notice_that_nobody_takes_rings_and_a_poisoned_one_too(ward: Ward) -> None:
+def test_a_notice_that_nobody_takes_rings_and_a_poisoned_one_too(
+    ward: Ward, neglected: str
+) -> None:
     """First it grows old, because the function doesn't come; then the function can't read it."""
-    functions = client(ward.cloud, "lambda")
-    (mapping,) = functions.list_event_source_mappings(
-        FunctionName=ward.outputs["HandleNoticeFunction"]
-    )["EventSourceMappings"]
-    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
-    ward.stage.sqs.send_message(QueueUrl=ward.queue("Intake"), MessageBody=POISON)
-
     ward.trips("IntakeAge")
 
-    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+    client(ward.cloud, "lambda").update_event_source_mapping(UUID=neglected, Enabled=True)
+
     ward.trips("IntakeDeadLetters")
 
 
