@@ -27,11 +27,11 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast check lint types imports deps template synth deploy destroy format lock clean
+.PHONY: help setup demo test test-fast check lint types imports deps template synth deploy destroy simulate-faults format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
-	  printf '  %-11s%s\n' "$$name" "$${text#*## }"; done
+	  printf '  %-17s%s\n' "$$name" "$${text#*## }"; done
 
 setup: $(READY) ## Install everything the other targets need
 	@echo "ready: . .venv/bin/activate"
@@ -78,6 +78,12 @@ deploy: .venv/ready $(BIN)/cdk ## Deploy to the AWS account of the current crede
 destroy: .venv/ready $(BIN)/cdk ## Terminate every host, then remove the stack from that account
 	@$(BIN)/reprieve leave
 	@$(BIN)/cdk destroy
+
+SEEDS ?= 500
+FROM  ?= 0
+
+simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) for broken promises
+	@$(BIN)/python -m tests.simulation --seeds $(FROM):$$(($(FROM) + $(SEEDS)))
 
 format: .venv/ready ## Format the code and apply safe fixes
 	@$(BIN)/ruff check -q --fix-only
