@@ -172,7 +172,7 @@ class Box:
         self, *command: str, env: dict[str, str] | None = None, seconds: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
         """Run *command* on the machine, as root with a system's environment."""
-        init = self._init()
+        init = self.init_pid()
         assert init is not None, "the machine is off"
         variables = [f"{name}={value}" for name, value in {"PATH": PATH, **(env or {})}.items()]
         return subprocess.run(
@@ -195,13 +195,13 @@ class Box:
         return eventually(lambda: self.property(unit, "ActiveState") == state, seconds)
 
     def _booted(self) -> bool:
-        if self._init() is None:
+        if self.init_pid() is None:
             return False
         state = self.run("systemctl", "is-system-running").stdout.strip()
         return state in {"running", "degraded"}
 
-    def _init(self) -> int | None:
-        """Return our number of its first process."""
+    def init_pid(self) -> int | None:
+        """Return our number of its first process; None while there is none."""
         if self._process is None:
             return None
         for pid in processes.descendants(self._process.pid):

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from infra.constructs.fleet import PREEMPT_DOCUMENT
-from reprieve_cli.local.deploy import zipped
 from reprieve_cli.provision import STACK
 from tests.infra.synthesised import Template
 from tests.rehearsal import metadata_stub
@@ -64,14 +63,6 @@ def template(original: Path) -> Template:
 def user_data(template: Template) -> str:
     (found,) = template.of("AWS::EC2::LaunchTemplate").values()
     return template.text(found["LaunchTemplateData"]["UserData"])
-
-
-@pytest.fixture(scope="module")
-def bundle(original: Path) -> tuple[str, bytes]:
-    """Return the host bundle as it lies in the bucket: its key, and what CDK uploads."""
-    files = json.loads((original / f"{STACK}.assets.json").read_text())["files"]
-    (digest,) = (d for d, file in files.items() if "HostBundle" in file["displayName"])
-    return f"{digest}.zip", zipped(original / files[digest]["source"]["path"])
 
 
 @pytest.fixture(scope="module")
