@@ -2,7 +2,8 @@
 A machine that boots a root tree: own processes, own network, own control groups, own systemd.
 
 It is a container made of util-linux alone. The tree stays as it is: what the machine writes goes
-to its disk, a folder that survives a reboot. It ends with the ``with`` block and with us.
+to its disk, a folder that survives a reboot. Both end with the ``with`` block, the machine with us
+at the latest.
 """
 
 from __future__ import annotations
@@ -166,6 +167,7 @@ class Box:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        shutil.rmtree(self.disk, ignore_errors=True)
 
     # ------------------------------------------------------------------ inside
     def run(
