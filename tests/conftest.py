@@ -1,8 +1,13 @@
 """What holds for every test: generated cases repeat, and no real AWS account is in reach."""
 
 import os
+import signal
 
 from hypothesis import settings
+
+# A suite that was started in the background ignores Ctrl-C, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A failure must come back on the next run, and a busy machine is no failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
