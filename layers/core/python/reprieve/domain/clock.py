@@ -86,6 +86,11 @@ class NoticeClock:
         return self.notice * 10
 
     @property
+    def handover(self) -> timedelta:
+        """How long before maintenance starts a job moves: another host has to boot (10 min)."""
+        return self.notice * 5
+
+    @property
     def overstay(self) -> timedelta:
         """A drained host that EC2 didn't reclaim leaves this long after its deadline (60 s)."""
         return self.notice / 2

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from reprieve.domain.clock import NoticeClock
 from reprieve.domain.notice import Notice
 
 
@@ -57,6 +58,26 @@ class Host:
     def may_become(self, state: HostState) -> bool:
         """Whether *state* lies ahead."""
         return HOST_ORDER.index(state) > HOST_ORDER.index(self.state)
+
+    def eligible(self, *, now: datetime, clock: NoticeClock) -> bool:
+        """
+        Whether it may take new work: ready, and nothing announced still stands.
+
+        Advice that nothing followed stands down by itself; a verdict, as scheduled
+        maintenance is one long before it starts, never does.
+        """
+        if self.state is not HostState.READY:
+            return False
+        if self.notice is None:
+            return True
+        stands_down_at = self.stands_down_at(clock)
+        return stands_down_at is not None and now >= stands_down_at
+
+    def stands_down_at(self, clock: NoticeClock) -> datetime | None:
+        """Return when advice about it ends, if nothing follows; None for anything but advice."""
+        if self.notice is None or self.notice.takes_the_host:
+            return None
+        return self.notice.noticed_at + clock.advice
 
 
 class InstanceState(StrEnum):
