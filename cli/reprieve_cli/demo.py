@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from reprieve.domain.clock import NoticeClock
@@ -32,6 +31,7 @@ from reprieve_cli.local import cloud as embedded
 from reprieve_cli.local.control import WorldClient
 from reprieve_cli.provision import Provisioned, prepare, provision
 from reprieve_cli.receipt import Evidence, Receipt
+from reprieve_cli.signals import terminated_like_interrupted
 from reprieve_cli.stack import Cloud
 from reprieve_cli.terminal import Terminal
 
@@ -82,7 +82,7 @@ def run(options: Options, terminal: Terminal) -> tuple[Receipt, list[str]]:
     began = time.monotonic()
     _introduce(options, terminal)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_terminated_like_interrupted())
+        stack.enter_context(terminated_like_interrupted())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprieve-demo-")))
         preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(
             prepare,
@@ -313,20 +313,3 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP unwind as Ctrl-C does, so that everything is taken down."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -255,6 +255,7 @@ SHAPE = Fields(
         "name": Text(),
         "description": Text(),
         "clock_scale": Number(above=0),
+        "stack": MapOf(Whatever()),
         "pools": ListOf(_OFFER, least=1),
         "jobs": ListOf(_JOB, least=1),
         "steps": ListOf(_STEP),
@@ -262,6 +263,16 @@ SHAPE = Fields(
     },
     required=("clock_scale", "jobs", "expect"),
 )
+
+
+def schema() -> dict[str, Any]:
+    """Return the form as JSON Schema, for editors and other programs."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Reprieve drill scenario",
+        "description": "A story for `reprieve drill`: see docs/drills.md.",
+        **SHAPE.schema(),
+    }
 
 
 # ---------------------------------------------------------------------- reading
@@ -284,6 +295,7 @@ def parse(text: str, path: Path) -> Scenario:
         name=raw.get("name", path.stem),
         description=raw.get("description", ""),
         clock_scale=raw["clock_scale"],
+        stack=raw.get("stack"),
         pools=tuple(CapacityOffer(**one) for one in raw["pools"]) if "pools" in raw else None,
         jobs=tuple(_job(one, path) for one in raw["jobs"]),
         steps=tuple(_step(one) for one in raw.get("steps", [])),

@@ -61,6 +61,8 @@ class Outcome:
     seconds: float
     stuck: str = ""
     """The step that could not be done, and why."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """The jobs' ids, by their names."""
 
     @property
     def holds(self) -> bool:
@@ -70,13 +72,18 @@ class Outcome:
 
 @dataclass(slots=True)
 class Drill:
-    """One scenario on one stage; *say* hears each line as it is played."""
+    """
+    One scenario on one stage.
+
+    *say* hears each line as it is played, *waiting* in a few words what is waited for.
+    """
 
     scenario: Scenario
     stage: Stage
     patience: Patience = field(default_factory=Patience)
     references: References = field(default_factory=References)
     say: Callable[[Line], None] = lambda _line: None
+    waiting: Callable[[str], None] = lambda _what: None
     ids: dict[str, str] = field(default_factory=dict, init=False)
     warnings: dict[str, list[str]] = field(default_factory=dict, init=False)
     _view: View = field(init=False)
@@ -102,6 +109,7 @@ class Drill:
             timeline=tuple(self._timeline()),
             seconds=time.monotonic() - self._began,
             stuck=stuck,
+            ids=dict(self.ids),
         )
 
     # ------------------------------------------------------------------ play
@@ -147,6 +155,7 @@ class Drill:
         self._until(action.until, seconds=default if within is None else self.scenario.real(within))
 
     def _until(self, when: When, *, seconds: float) -> None:
+        self.waiting(f"waiting for {when}")
         if isinstance(when, Passed):
             time.sleep(self.scenario.real(when.seconds))
             return
@@ -181,6 +190,7 @@ class Drill:
     # ------------------------------------------------------------------ the end
     def _await_jobs(self) -> None:
         """Wait until each job is where it should be, or over, or nobody waits any longer."""
+        self.waiting("waiting for the jobs to end")
         deadline = time.monotonic() + self._notices(self.patience.end)
         while time.monotonic() < deadline and not all(map(self._arrived, self.ids)):
             time.sleep(_POLL_SECONDS)
@@ -193,6 +203,7 @@ class Drill:
 
     def _judge(self, judge: Judge, *, patient: bool) -> list[Finding]:
         """Look until everything holds, or what doesn't has had its time."""
+        self.waiting("looking whether everything holds")
         deadline = time.monotonic() + self._notices(self.patience.rest)
         while True:
             findings = judge.findings()

@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reprieve.domain.checkpoint import FileEntry, Manifest, log_key, step_of
@@ -30,6 +30,8 @@ class Finding:
     expected: str
     seen: str
     holds: bool
+    job: str = ""
+    """The name of the job that it is about, if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Judge:
         found: list[Finding] = []
         for name, wanted in expect.jobs.items():
             seen = self.view.job(self.ids[name])
-            found += _Job(self, name, seen).findings(wanted)
+            found += [replace(one, job=name) for one in _Job(self, name, seen).findings(wanted)]
         for call in expect.calls:
             count = count_calls(call.call, self.view.calls())
             found.append(_compare(f"calls {call.call}", call.count, count))

@@ -320,6 +320,8 @@ class Scenario:
     pools: tuple[CapacityOffer, ...] | None = None
     """Everything that can be bought; None: everything there is."""
     description: str = ""
+    stack: dict[str, Any] | None = None
+    """What the stack is deployed with, as in cdk.json's ``reprieve``; None: the usual."""
 
     @property
     def notice_seconds(self) -> float:

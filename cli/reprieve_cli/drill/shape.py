@@ -2,7 +2,8 @@
 What a YAML document must look like, and where it doesn't: every problem with its line.
 
 A shape reads one node into a plain value. What it can't read it notes, and goes on, so that a
-person sees all problems at once.
+person sees all problems at once. It also says itself as JSON Schema, for editors; what that
+can't say (names that must exist, words of which one is needed by another) only reading finds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import yaml
 
 INVALID: Any = object()  # stands for a value that was noted as a problem
 _STR = "tag:yaml.org,2002:str"
+_SINGLE = ["string", "number", "boolean", "null"]
+
+Schema = dict[str, Any]
 
 
 class _Loader(yaml.SafeLoader):
@@ -74,6 +78,9 @@ class Shape(Protocol):
     def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
         """Return the plain value of *node*, or note why there is none and return ``INVALID``."""
 
+    def schema(self) -> Schema:
+        """Return what can be read, as JSON Schema."""
+
 
 def read(text: str, shape: Shape) -> tuple[Any, list[Problem]]:
     """Return the value of the YAML *text* and its problems, by line; no value if there are any."""
@@ -119,6 +126,9 @@ class Text:
             return problems.note(node, where, f"{text!r} is not one of {_all(self.choices)}")
         return text
 
+    def schema(self) -> Schema:
+        return {"enum": list(self.choices)} if self.choices else {"type": "string", "minLength": 1}
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
@@ -132,6 +142,9 @@ class Name:
             (problems.define if self.defined else problems.use)(node, where, text)
         return text
 
+    def schema(self) -> Schema:
+        return Text().schema()
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -141,6 +154,9 @@ class Word:
         if not isinstance(node, yaml.ScalarNode):
             return problems.note(node, where, "must be a single value")
         return node.value
+
+    def schema(self) -> Schema:
+        return {"type": _SINGLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +182,15 @@ class Number:
             return problems.note(node, where, f"{value} must be above {self.above:g}")
         return value
 
+    def schema(self) -> Schema:
+        kind = "integer" if self.whole else "number"
+        described: Schema = {"type": [kind, "null"] if self.optional else kind}
+        if self.least is not None:
+            described["minimum"] = self.least
+        if self.above is not None:
+            described["exclusiveMinimum"] = self.above
+        return described
+
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -177,6 +202,9 @@ class Flag:
             return problems.note(node, where, f"must be true or false, not {_shown(node)}")
         return value
 
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
@@ -186,6 +214,9 @@ class Scalar:
         if not isinstance(node, yaml.ScalarNode):
             return problems.note(node, where, "must be a single value")
         return _plain(node)
+
+    def schema(self) -> Schema:
+        return {"type": _SINGLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +232,9 @@ class Whatever:
         except (TypeError, ValueError) as error:  # dates, sets, what contains itself
             return problems.note(node, where, f"can't be said in JSON: {error}")
         return value
+
+    def schema(self) -> Schema:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +257,11 @@ class ListOf:
             for place, item in enumerate(node.value)
         ]
 
+    def schema(self) -> Schema:
+        one = self.shape.schema()
+        many = {"type": "array", "items": one, **({"minItems": self.least} if self.least else {})}
+        return {"anyOf": [one, many]} if self.alone else many
+
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
@@ -241,6 +280,9 @@ class MapOf:
                 problems.use(key, where, name)
             read[name] = self.shape.read(value, _below(where, name), problems)
         return read
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": self.shape.schema()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +328,26 @@ class Fields:
         hint = f"did you mean {near[0]!r}?" if near else f"known are {_all(self.shapes)}"
         return problems.note(node, where or "scenario", f"unknown key {name!r}, {hint}")
 
+    def schema(self) -> Schema:
+        described: Schema = {
+            "type": "object",
+            "properties": {name: shape.schema() for name, shape in self.shapes.items()},
+            "additionalProperties": False,
+        }
+        if self.required:
+            described["required"] = list(self.required)
+        if self.one_of:
+            described["oneOf"] = [{"required": [name]} for name in self.one_of]
+        if self.not_both:
+            described["not"] = {"required": list(self.not_both)}
+        if self.only:
+            described["allOf"] = [self._only(name) for name in self.only]
+        return described
+
+    def _only(self, name: str) -> Schema:
+        by = {"properties": {self.by: {"enum": list(self.only[name])}}, "required": [self.by]}
+        return {"if": {"required": [name]}, "then": by}
+
 
 @dataclass(frozen=True, slots=True)
 class Cases:
@@ -302,6 +364,14 @@ class Cases:
             return problems.note(node, where, f"give exactly one of {_all(self.cases)}")
         return named[0].read(node, where, problems)
 
+    def schema(self) -> Schema:
+        return {
+            "oneOf": [
+                {"allOf": [shape.schema(), {"required": [name]}]}
+                for name, shape in self.cases.items()
+            ]
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Either:
@@ -313,6 +383,9 @@ class Either:
     def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
         shape = self.full if isinstance(node, yaml.MappingNode) else self.short
         return shape.read(node, where, problems)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.short.schema(), self.full.schema()]}
 
 
 def _pairs(node: yaml.Node, where: str, problems: Problems) -> Any:

@@ -20,6 +20,8 @@ class Line:
     at: datetime
     who: str
     text: str
+    kind: str = ""
+    """The world's word for it, or the event's."""
 
 
 def of_world(entries: Sequence[dict[str, Any]]) -> Iterator[Line]:
@@ -36,12 +38,11 @@ def of_world(entries: Sequence[dict[str, Any]]) -> Iterator[Line]:
             detail = entry["event"].get("detail") or {}
             about = " ".join(str(detail[k]) for k in ("instance-id", "state") if k in detail)
             text = f"{text} {about}".strip()
-        yield Line(
-            datetime.fromisoformat(entry["at"]), "world", f"{text} ({facts})" if facts else text
-        )
+        text = f"{text} ({facts})" if facts else text
+        yield Line(datetime.fromisoformat(entry["at"]), "world", text, entry["kind"])
 
 
 def of_job(name: str, seen: JobSeen) -> Iterator[Line]:
     """Return the job's own timeline."""
     for event in seen.events:
-        yield Line(event.at, name, of_event(event))
+        yield Line(event.at, name, of_event(event), event.kind)
