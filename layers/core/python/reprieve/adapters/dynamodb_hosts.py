@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from reprieve.adapters import keys, rules
+from reprieve.adapters import keys
 from reprieve.adapters.codec import Item, from_item, to_item
 from reprieve.adapters.dynamodb import (
     ABSENT,
@@ -29,7 +30,7 @@ RIVALS = 5  # writers who may come first before an advance gives up
 
 
 class DynamoHostStore:
-    """``HostStore``. `rev` counts the row's writes: a notice escalates over what was read."""
+    """``HostStore``: a notice escalates over the version that was read."""
 
     def __init__(self, table: Table, *, clock: Callable[[], datetime] | None = None) -> None:
         self._table = table
@@ -38,7 +39,7 @@ class DynamoHostStore:
     def adopt(self, host: Host) -> bool:
         try:
             self._table.transact(
-                Put(key=keys.host(host.instance_id), item=self._item(host, 1), condition=ABSENT),
+                Put(key=keys.host(host.instance_id), item=self._item(host), condition=ABSENT),
                 # + 0 makes the beat and leaves an existing one, and the leases with it
                 Update(
                     key=keys.holds(host.instance_id),
@@ -63,8 +64,8 @@ class DynamoHostStore:
             if item is None:
                 return None
             host = from_item(Host, item)
-            after = rules.advanced(host, state, reason=reason, notice=notice)
-            if after == host or self._replace(after, int(item["rev"]["N"])):
+            after = host.advanced(state, reason=reason, notice=notice)
+            if after == host or self._replace(after):
                 return after
         raise StaleError(f"host {instance_id} is being written by others")
 
@@ -73,22 +74,22 @@ class DynamoHostStore:
         held = [from_item(Holds, item) for item in found.values() if "beat" in item]
         return {row.instance_id: row for row in held}
 
-    def _replace(self, host: Host, rev: int) -> bool:
+    def _replace(self, host: Host) -> bool:
         try:
             self._table.put(
                 Put(
                     key=keys.host(host.instance_id),
-                    item=self._item(host, rev + 1),
-                    condition="#rev = :was_rev",
-                    values=values(was_rev=rev),
+                    item=self._item(replace(host, version=host.version + 1)),
+                    condition="#version = :was_version",
+                    values=values(was_version=host.version),
                 )
             )
         except RefusedError:
             return False
         return True
 
-    def _item(self, host: Host, rev: int) -> Item:
-        item = to_item(host) | values(rev=rev) | live(host.pool, keys.live_host(host))
+    def _item(self, host: Host) -> Item:
+        item = to_item(host) | live(host.pool, keys.live_host(host))
         if host.state is HostState.GONE:
             item |= expires(self._clock() + GONE_KEPT)
         return item

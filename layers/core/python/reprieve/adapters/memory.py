@@ -261,8 +261,8 @@ class InMemoryHostStore:
         row = self._memory.host_rows.get(instance_id)
         if row is None:
             return None
-        after = rules.advanced(row, state, reason=reason, notice=notice)
-        self._memory.host_rows[instance_id] = after
+        after = row.advanced(state, reason=reason, notice=notice)
+        self._memory.host_rows[instance_id] = replace(after, version=row.version + 1)
         return after
 
     @_operation("hosts.holds")

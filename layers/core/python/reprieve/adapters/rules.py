@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from typing import Any
 
-from reprieve.domain.host import Host, HostState
 from reprieve.domain.job import Attempt
 from reprieve.domain.lease import Holder, Lease, LeaseState, Outcome
-from reprieve.domain.notice import Notice, escalate
 from reprieve.ports.leases import Progress
-
-
-def advanced(host: Host, state: HostState, *, reason: str, notice: Notice | None) -> Host:
-    """Return *host* after ``HostStore.advance``: forward only, the notice escalated."""
-    after = replace(host, state=state, reason=reason) if host.may_become(state) else host
-    return replace(after, notice=escalate(host.notice, notice)) if notice else after
 
 
 def known(attempt: Attempt) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.notice import Notice
+from reprieve.domain.notice import Notice, escalate
 
 
 class Market(StrEnum):
@@ -44,7 +45,7 @@ HOST_ORDER = tuple(HostState)
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An instance of ours."""
+    """An instance of ours; ``version`` guards every write of its row."""
 
     instance_id: str
     pool: str
@@ -54,10 +55,16 @@ class Host:
     notice: Notice | None = None
     usd_per_hour: float | None = None
     reason: str = ""
+    version: int = field(default=1, compare=False)
 
     def may_become(self, state: HostState) -> bool:
         """Whether *state* lies ahead."""
         return HOST_ORDER.index(state) > HOST_ORDER.index(self.state)
+
+    def advanced(self, state: HostState, *, reason: str, notice: Notice | None = None) -> Self:
+        """Return the host moved forward to *state*, if that lies ahead, the notice escalated."""
+        after = replace(self, state=state, reason=reason) if self.may_become(state) else self
+        return replace(after, notice=escalate(self.notice, notice)) if notice else after
 
     def eligible(self, *, now: datetime, clock: NoticeClock) -> bool:
         """
