@@ -10,7 +10,9 @@ class Source(StrEnum):
 
     EC2 = "aws.ec2"
     HEALTH = "aws.health"
+    AUTO_SCALING = "aws.autoscaling"
     SSM = "aws.ssm"
+    OPERATOR = "reprieve"  # a person, by way of the CLI: put on the queue without a rule
 
 
 class DetailType(StrEnum):
@@ -23,8 +25,12 @@ class DetailType(StrEnum):
     INTERRUPTIBLE_RESERVATION = (
         "EC2 Interruptible Capacity Reservation Instance Interruption Warning"
     )
+    # Names the reservation, not its instances.
+    BLOCK_EXPIRY = "Capacity Block Reservation Expiration Warning"
     STATE_CHANGE = "EC2 Instance State-change Notification"
     HEALTH = "AWS Health Event"
+    SCALE_IN = "EC2 Instance-terminate Lifecycle Action"
+    DRAIN = "Reprieve Host Drain"
     COMMAND_STATUS = "EC2 Command Invocation Status-change Notification"
 
 
@@ -36,3 +42,7 @@ COMMAND_ENDED = ("Success", "Failed", "TimedOut", "Cancelled")
 
 HEALTH_SERVICE = "EC2"
 HEALTH_CATEGORY = "scheduledChange"
+HEALTH_CLOSED = "closed"
+
+# Whoever tests a lifecycle hook sends another transition, and no instance.
+TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"

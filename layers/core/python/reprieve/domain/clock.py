@@ -91,6 +91,16 @@ class NoticeClock:
         return self.notice * 5
 
     @property
+    def block_warning(self) -> timedelta:
+        """From a Capacity Block's warning to the end of its instances (10 min)."""
+        return self.notice * 5
+
+    @property
+    def block_end(self) -> timedelta:
+        """How long before a Capacity Block ends EC2 begins to terminate in it (30 min)."""
+        return self.notice * 15
+
+    @property
     def overstay(self) -> timedelta:
         """A drained host that EC2 didn't reclaim leaves this long after its deadline (60 s)."""
         return self.notice / 2

@@ -18,6 +18,7 @@ class NoticeKind(StrEnum):
     HIBERNATE = "hibernate"  # starts at once: no two minutes
     RESERVATION = "reservation"  # the reserved capacity under the host is taken back, or ends
     SCALE_IN = "scale-in"  # its Auto Scaling group terminates it, and waits a while
+    DRAIN = "drain"  # a person wants the host emptied
     MAINTENANCE = "maintenance"  # AWS Health scheduled change: hours or days ahead
     REBALANCE = "rebalance"  # advice, right about one time in three
     STATE_CHANGE = "state-change"  # a bell: ask EC2 what is true
@@ -30,6 +31,7 @@ class Channel(StrEnum):
     METADATA = "metadata"
     SSM = "ssm"
     SWEEP = "sweep"
+    OPERATOR = "operator"
 
 
 class Doubt(StrEnum):
@@ -67,6 +69,7 @@ class Notice:
                 | NoticeKind.HIBERNATE
                 | NoticeKind.RESERVATION
                 | NoticeKind.SCALE_IN
+                | NoticeKind.DRAIN
                 | NoticeKind.MAINTENANCE
             ):
                 return True
@@ -83,6 +86,11 @@ class Notice:
             NoticeKind.HIBERNATE,
             NoticeKind.REBALANCE,
         }
+
+    @property
+    def host_leaves(self) -> bool:
+        """Whether the host goes by itself once it is empty: EC2 takes it late, or not at all."""
+        return self.kind in {NoticeKind.SCALE_IN, NoticeKind.DRAIN, NoticeKind.MAINTENANCE}
 
     @property
     def request_id(self) -> str:
@@ -140,6 +148,7 @@ URGENCY = (
     NoticeKind.STATE_CHANGE,
     NoticeKind.REBALANCE,
     NoticeKind.MAINTENANCE,
+    NoticeKind.DRAIN,
     NoticeKind.SCALE_IN,
     NoticeKind.RESERVATION,
     NoticeKind.INTERRUPTION,
