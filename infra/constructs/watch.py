@@ -26,14 +26,26 @@ MANUAL = "docs/operations.md"
 
 # Half of what SSM, the agent and the upload need to work with: older means nobody is taking.
 INTAKE_AGE_SECONDS = 30
+# Orders and reports may come back a few times; after that it isn't chance.
+QUEUE_AGE_SECONDS = 300
+# The function ends after 55 s, and the next sweep begins after 60.
+SWEEP_SECONDS = 40
+# A twelfth of the notice: the upload ended, but only just.
+LEAD_OF_NOTICE = 1 / 12
+
+AT_LEAST = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+LESS_THAN = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
 
 
 @dataclass(frozen=True, slots=True)
 class JobAlarm:
-    """An alarm on a count of ours within five minutes."""
+    """An alarm on a metric of ours over five minutes."""
 
     metric: Metric
     says: str
+    threshold: float = 1
+    statistic: str = "Sum"
+    comparison: cloudwatch.ComparisonOperator = AT_LEAST
 
 
 JOB_ALARMS = {
@@ -45,13 +57,48 @@ JOB_ALARMS = {
         Metric.LOSS_WITHOUT_NOTICE,
         "A host vanished with a live attempt and nobody announced it",
     ),
+    "CheckpointsQuarantined": JobAlarm(
+        Metric.QUARANTINED, "A committed checkpoint turned out to be bad and was passed over"
+    ),
     "OrdersUnfilled": JobAlarm(Metric.UNFILLED, "Every tier refused a replacement host"),
+    "OrdersRungAgain": JobAlarm(
+        Metric.RUNG_AGAIN, "An order for a host got no answer for two notices"
+    ),
+    "LaunchesOverQuota": JobAlarm(Metric.OVER_QUOTA, "EC2 named a quota of the account"),
+    "LaunchesMisconfigured": JobAlarm(
+        Metric.MISCONFIGURED, "EC2 refused a launch that no retry mends: parameter or permission"
+    ),
+    "SubnetsFull": JobAlarm(Metric.SUBNETS_FULL, "A subnet has no address left for a host"),
+    "PoolsAtCap": JobAlarm(Metric.AT_CAP, "A cap of the pool keeps a job from a host"),
     "JobsParked": JobAlarm(Metric.PARKED, "A job waits for capacity or for you"),
+    "JobsNeedYou": JobAlarm(Metric.NEEDS_YOU, "A job waits until somebody says so"),
+    "JobsWithoutProgress": JobAlarm(
+        Metric.NO_PROGRESS, "A job was interrupted again and again without a new checkpoint"
+    ),
+    "JobsWithoutValidCheckpoint": JobAlarm(
+        Metric.NO_VALID_CHECKPOINT, "Every checkpoint of a job is bad, and it did not start over"
+    ),
+    "HostsNeverReady": JobAlarm(
+        Metric.NEVER_READY, "A host was launched and its agent was never heard"
+    ),
+    "HostsSilent": JobAlarm(Metric.SILENT, "A host that EC2 calls running was given up as silent"),
+    "StraysFound": JobAlarm(Metric.STRAYS, "An instance with our tag had no row"),
+    "SignalsUndelivered": JobAlarm(
+        Metric.SIGNALS_UNDELIVERED, "SSM could not tell three hosts or more", threshold=3
+    ),
     "LeaseAnomalies": JobAlarm(
         Metric.ANOMALIES, "A lease is held by a host that should not hold it"
     ),
+    "ReportsForged": JobAlarm(Metric.FORGED, "A host sent a report in another host's name"),
+    "MessagesMalformed": JobAlarm(Metric.MALFORMED, "A message came that nobody can read"),
     "CannotTell": JobAlarm(
         Metric.CANNOT_TELL, "Too many leases fell silent together to judge any of them"
+    ),
+    "SweepsSlow": JobAlarm(
+        Metric.SWEEP_TIME,
+        f"A sweep took {SWEEP_SECONDS} s or more of its 55",
+        threshold=SWEEP_SECONDS,
+        statistic="Maximum",
     ),
 }
 
@@ -77,10 +124,11 @@ class Watch(Construct):
         if config.alarm_email:
             self.topic.add_subscription(subscriptions.EmailSubscription(config.alarm_email))
         self._dead_letters(state)
-        self._intake_age(state)
+        self._ages(state)
         self._errors(functions)
         for name, alarm in JOB_ALARMS.items():
-            self._alarm(name, self._ours(alarm.metric), alarm.says)
+            self._job_alarm(name, alarm)
+        self._checkpoint_lead(config.notice_seconds)
         self._dead_man()
         self._dashboard(state, functions)
 
@@ -95,15 +143,25 @@ class Watch(Construct):
                 paragraph="dead-letters",
             )
 
-    def _intake_age(self, state: State) -> None:
-        self._alarm(
-            "IntakeAge",
-            state.intake.metric_approximate_age_of_oldest_message(
-                period=Duration.minutes(1), statistic="Maximum"
+    def _ages(self, state: State) -> None:
+        for name, queue, seconds, says in (
+            (
+                "Intake",
+                state.intake,
+                INTAKE_AGE_SECONDS,
+                "A notice waits for {} s of its two minutes",
             ),
-            f"A notice waits for over {INTAKE_AGE_SECONDS} s of its two minutes",
-            threshold=INTAKE_AGE_SECONDS,
-        )
+            ("Orders", state.orders, QUEUE_AGE_SECONDS, "An order for a host waits for {} s"),
+            ("Reports", state.reports, QUEUE_AGE_SECONDS, "A report of a host waits for {} s"),
+        ):
+            self._alarm(
+                f"{name}Age",
+                queue.metric_approximate_age_of_oldest_message(
+                    period=Duration.minutes(1), statistic="Maximum"
+                ),
+                says.format(f"over {seconds}"),
+                threshold=seconds,
+            )
 
     def _errors(self, functions: Mapping[str, PythonFunction]) -> None:
         for name, function in functions.items():
@@ -114,13 +172,35 @@ class Watch(Construct):
                 paragraph="function-errors",
             )
 
+    def _job_alarm(self, name: str, alarm: JobAlarm) -> None:
+        self._alarm(
+            name,
+            self._ours(alarm.metric, statistic=alarm.statistic),
+            alarm.says,
+            threshold=alarm.threshold,
+            comparison=alarm.comparison,
+        )
+
+    def _checkpoint_lead(self, notice_seconds: float) -> None:
+        """Alarm before it fails: a state that only just fits will not fit once more."""
+        self._job_alarm(
+            "CheckpointLead",
+            JobAlarm(
+                Metric.CHECKPOINT_LEAD,
+                "A checkpoint was committed only just before its host was taken",
+                threshold=notice_seconds * LEAD_OF_NOTICE,
+                statistic="Minimum",
+                comparison=LESS_THAN,
+            ),
+        )
+
     def _dead_man(self) -> None:
         """Alarm on silence: missing data is the symptom."""
         self._alarm(
             "SweepsMissing",
             self._ours(Metric.SWEEPS),
             "No sweep completed for five minutes: what a lost event left undone stays undone",
-            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            comparison=LESS_THAN,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
 
@@ -141,10 +221,8 @@ class Watch(Construct):
         says: str,
         *,
         paragraph: str | None = None,
-        threshold: int = 1,
-        comparison: cloudwatch.ComparisonOperator = (
-            cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-        ),
+        threshold: float = 1,
+        comparison: cloudwatch.ComparisonOperator = AT_LEAST,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
         anchor = paragraph or _dashed(name)
@@ -174,10 +252,12 @@ class Watch(Construct):
                         self._ours(Metric.STALE),
                         self._ours(Metric.SIGNALS_UNDELIVERED),
                         self._ours(Metric.STRANGERS),
+                        self._ours(Metric.FOREIGN),
                     ),
                     _graph(
                         "Checkpoints",
                         self._ours(Metric.CHECKPOINTS),
+                        self._ours(Metric.FOUND),
                         self._ours(Metric.NOTICE_WITHOUT_CHECKPOINT),
                         self._ours(Metric.LOSS_WITHOUT_NOTICE),
                     ),

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.metrics import Metrics, MetricUnit
 
 from reprieve.domain.job import JobStatus
+from reprieve.domain.lease import Cause
+from reprieve.domain.order import ErrorClass, OrderState, classify
 from reprieve.domain.settlement import Decision, End, Move, Nothing
 from reprieve.metrics import NAMESPACE, Metric
+from reprieve.usecases.record_report import QUARANTINED, Refusal
 
 if TYPE_CHECKING:
     from reprieve.domain.job import Job
+    from reprieve.usecases.record_report import Recorded
+    from reprieve.usecases.replace_host import Filled
+
+SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
+OUR_FAULT = frozenset({ErrorClass.CONFIGURATION, ErrorClass.PERMISSION, ErrorClass.OURS})
 
 
 def stack_metrics() -> Metrics:
@@ -39,15 +47,45 @@ def count_decision(metrics: Metrics, decision: Decision) -> None:
         case Move(job):
             _count_status(metrics, job)
         case End():
-            _count_status(metrics, decision.job)
-            if decision.ended.steps_lost:
-                count(metrics, Metric.STEPS_LOST, decision.ended.steps_lost)
-            if decision.lost:
-                count(metrics, Metric.LOSS_WITHOUT_NOTICE)
-            if decision.unsaved:
-                count(metrics, Metric.NOTICE_WITHOUT_CHECKPOINT)
+            _count_end(metrics, decision)
         case _:
             return
+
+
+def count_filled(metrics: Metrics, filled: Filled) -> None:
+    """Count what became of an order, and what of EC2's refusals only a person can mend."""
+    count(metrics, Metric.LAUNCHED, len(filled.launched))
+    if filled.order and filled.order.state is OrderState.UNFILLED:
+        count(metrics, Metric.UNFILLED)
+    codes = {error.code for error in filled.refused}
+    classes = {classify(code) for code in codes}
+    if ErrorClass.LIMIT in classes:
+        count(metrics, Metric.OVER_QUOTA)
+    if classes & OUR_FAULT:
+        count(metrics, Metric.MISCONFIGURED)
+    if SUBNET_FULL in codes:
+        count(metrics, Metric.SUBNETS_FULL)
+
+
+def count_recorded(metrics: Metrics, recorded: Recorded) -> None:
+    """Count a report that was forged, and a checkpoint that a restore found to be bad."""
+    if recorded.refusal is Refusal.SENDER:
+        count(metrics, Metric.FORGED)
+    elif recorded.refusal is None and QUARANTINED in recorded.report.data:
+        count(metrics, Metric.QUARANTINED)
+
+
+def _count_end(metrics: Metrics, end: End) -> None:
+    _count_status(metrics, end.job)
+    if end.ended.steps_lost:
+        count(metrics, Metric.STEPS_LOST, end.ended.steps_lost)
+    if end.lost:
+        count(metrics, Metric.LOSS_WITHOUT_NOTICE)
+    if end.unsaved:
+        count(metrics, Metric.NOTICE_WITHOUT_CHECKPOINT)
+    if end.job.status is JobStatus.PARKED:
+        bad = end.ended.cause is Cause.NO_VALID_CHECKPOINT
+        count(metrics, Metric.NO_VALID_CHECKPOINT if bad else Metric.NO_PROGRESS)
 
 
 def _count_status(metrics: Metrics, job: Job) -> None:
@@ -58,3 +96,5 @@ def _count_status(metrics: Metrics, job: Job) -> None:
     }
     if job.status in counted:
         count(metrics, counted[job.status])
+    if job.needs_you:
+        count(metrics, Metric.NEEDS_YOU)
