@@ -150,7 +150,7 @@ def _quotas(session: Session, stack: Stack) -> Iterator[Check]:
     }
     types = sorted({kind for pool in stack.pools.values() for kind in pool.types})
     vcpus = _vcpus(session, types)
-    for market in Market:
+    for market in QUOTAS:
         pools = [pool for pool in stack.pools.values() if market in pool.tiers]
         for pool in pools:
             yield judge_quota(pool, market, quotas=quotas, vcpus=vcpus)

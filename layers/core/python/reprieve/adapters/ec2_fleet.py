@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from reprieve.adapters.chunks import chunks
-from reprieve.adapters.on_demand_prices import USD_PER_HOUR
 from reprieve.adapters.outcome import (
     NO_ANSWER,
     code_of,
@@ -17,6 +16,7 @@ from reprieve.adapters.outcome import (
     message_of,
     no_answer_is_unknown,
 )
+from reprieve.domain.catalogue import on_demand_usd
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Instance, InstanceState, Market
 from reprieve.domain.order import ERROR_CLASSES, FleetAnswer, FleetError, Launched, Plan
@@ -123,9 +123,9 @@ class Ec2Fleet:
         if market is Market.SPOT:
             return self._spot_prices(types)
         return {
-            (kind, zone): USD_PER_HOUR[kind]
+            (kind, zone): usd
             for kind in types
-            if kind in USD_PER_HOUR
+            if (usd := on_demand_usd(kind)) is not None
             for zone in self._zones
         }
 

@@ -16,6 +16,7 @@ class Market(StrEnum):
 
     SPOT = "spot"
     ON_DEMAND = "on-demand"
+    RESERVED = "reserved"  # from a capacity reservation: never taken back like Spot
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from reprieve.domain.needs import NOTHING, Needs
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
@@ -13,7 +15,8 @@ class JobSpec:
 
     ``command`` is an argv, never a shell line. ``code`` is the SHA-256 of the zip under
     ``code/`` in the bucket. ``secrets`` maps a variable to the ARN of its value, never to
-    the value. With ``save_every`` the host asks for a checkpoint that often.
+    the value. With ``save_every`` the host asks for a checkpoint that often. ``needs`` is
+    what a host must have to run it at all.
     """
 
     command: tuple[str, ...]
@@ -24,3 +27,4 @@ class JobSpec:
     max_restarts: int = 3
     max_without_progress: int = 4
     save_every: timedelta | None = None
+    needs: Needs = NOTHING
