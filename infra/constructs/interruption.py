@@ -235,7 +235,11 @@ class Interruption(Construct):
         )
 
     def _rules(self) -> None:
-        """Send what EC2 and Health announce to the intake, and SSM's answers to the reports."""
+        """
+        Send what EC2, Health and Auto Scaling announce to the intake, SSM's answers to the reports.
+
+        No rule can ask whether an instance is ours: events can't be filtered by tag.
+        """
         undelivered = self._state.dead_letter_queue("Undelivered")
         intake, reports = self._state.intake, self._state.reports
         rules: dict[str, tuple[str, events.EventPattern, sqs.Queue]] = {
@@ -249,6 +253,11 @@ class Interruption(Construct):
                         DetailType.INTERRUPTIBLE_RESERVATION,
                     ],
                 ),
+                intake,
+            ),
+            "BlockExpiry": (
+                "A Capacity Block ends in 40 minutes, its instances in ten",
+                events.EventPattern(source=[Source.EC2], detail_type=[DetailType.BLOCK_EXPIRY]),
                 intake,
             ),
             "Rebalance": (
@@ -274,6 +283,15 @@ class Interruption(Construct):
                         "service": [detail_types.HEALTH_SERVICE],
                         "eventTypeCategory": [detail_types.HEALTH_CATEGORY],
                     },
+                ),
+                intake,
+            ),
+            "ScaleIn": (
+                "An Auto Scaling group is about to terminate an instance of its own",
+                events.EventPattern(
+                    source=[Source.AUTO_SCALING],
+                    detail_type=[DetailType.SCALE_IN],
+                    detail={"LifecycleTransition": [detail_types.TERMINATING]},
                 ),
                 intake,
             ),

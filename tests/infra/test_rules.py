@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
-from reprieve.detail_types import DetailType
-from reprieve.edge.events import PARSERS
+import pytest
+
+from reprieve.detail_types import DetailType, Source
+from reprieve.domain.clock import NoticeClock
+from reprieve.edge.events import NOTHING, PARSERS, UNKNOWN, announced
 from tests.infra.synthesised import Template
 
 
 def _patterns(template: Template) -> list[dict[str, Any]]:
     return [rule["EventPattern"] for rule in template.of("AWS::Events::Rule").values()]
+
+
+EVENTS = Path(__file__).parent.parent / "events"
+
+
+def matches(pattern: Any, event: Any) -> bool:
+    """Judge as EventBridge does: each field of the pattern lists the values it takes."""
+    if isinstance(pattern, dict):
+        return isinstance(event, dict) and all(
+            name in event and matches(wanted, event[name]) for name, wanted in pattern.items()
+        )
+    assert all(isinstance(value, str) for value in pattern), "only plain values are used"
+    return event in pattern
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
+def test_a_real_payload_reaches_the_intake_if_and_only_if_it_announces_something(
+    name: str, template: Template
+) -> None:
+    event = json.loads((EVENTS / f"{name}.json").read_text())
+    found = announced(event, NoticeClock())
+    selected = [pattern for pattern in _patterns(template) if matches(pattern, event)]
+
+    if event["source"] == Source.OPERATOR:
+        assert not selected, "what people ask for is put on the queue by the CLI"
+    else:
+        assert len(selected) == (found not in (NOTHING, UNKNOWN))
 
 
 def test_every_kind_of_event_that_is_parsed_is_also_selected(template: Template) -> None:
@@ -21,7 +53,11 @@ def test_every_kind_of_event_that_is_parsed_is_also_selected(template: Template)
         for source in pattern["source"]
         for detail_type in pattern["detail-type"]
     }
-    parsed = {(str(source), str(detail_type)) for source, detail_type in PARSERS}
+    parsed = {
+        (str(source), str(detail_type))
+        for source, detail_type in PARSERS
+        if source != Source.OPERATOR
+    }
 
     assert parsed <= selected
     assert selected - parsed == {("aws.ssm", DetailType.COMMAND_STATUS)}
@@ -67,7 +103,7 @@ def test_every_target_has_a_dead_letter_queue(template: Template) -> None:
     ]
     targets += [schedule["Target"] for schedule in template.of("AWS::Scheduler::Schedule").values()]
 
-    assert len(targets) == 6
+    assert len(targets) == 8
     for target in targets:
         assert "RedrivePolicy" not in template.queue(target["DeadLetterConfig"]["Arn"])
 
