@@ -21,11 +21,13 @@ from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory, 
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.adapters.memory import Memory
 from reprieve.ports.hosts import HostStore, PoolMemory, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.leases import HostLeases
 from reprieve.ports.orders import OrderStore
+from reprieve.ports.rows import Rows
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -41,6 +43,7 @@ STOP_SECONDS = 5
 class Stores:
     """Every port that the table serves, over one state."""
 
+    rows: Rows
     jobs: JobStore
     hosts: HostStore
     orders: OrderStore
@@ -52,6 +55,7 @@ class Stores:
 def in_memory(now: datetime) -> Stores:
     memory = Memory(clock=lambda: now)
     return Stores(
+        rows=memory.rows,
         jobs=memory.jobs,
         hosts=memory.hosts,
         orders=memory.orders,
@@ -64,6 +68,7 @@ def in_memory(now: datetime) -> Stores:
 def in_table(client: DynamoDBClient, now: datetime) -> Stores:
     table = Table(client, TABLE)
     return Stores(
+        rows=DynamoRows(table, clock=lambda: now),
         jobs=DynamoJobStore(table),
         hosts=DynamoHostStore(table, clock=lambda: now),
         orders=DynamoOrderStore(table, clock=lambda: now),

@@ -46,6 +46,7 @@ class Story:
         self.memory = Memory(self.now)
         memory = self.memory
         self.ports = Ports(
+            rows=memory.rows,
             jobs=memory.jobs,
             hosts=memory.hosts,
             orders=memory.orders,

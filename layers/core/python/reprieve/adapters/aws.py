@@ -14,6 +14,7 @@ from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory, DynamoWatch
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.adapters.ec2_fleet import Ec2Fleet
 from reprieve.adapters.sqs import SqsMail
 from reprieve.adapters.ssm import SsmSignals
@@ -74,6 +75,7 @@ class Clients:
 class Adapters:
     """Every port that functions use, on AWS; fields are named as in the use cases' wiring."""
 
+    rows: DynamoRows
     jobs: DynamoJobStore
     hosts: DynamoHostStore
     orders: DynamoOrderStore
@@ -95,13 +97,14 @@ def connect(
     ssm_document: str | None = None,
 ) -> Adapters:
     """Return the adapters of one stack; EC2 and SSM clients are made when first used."""
-    rows = Table(clients.dynamodb, table)
+    jobs = Table(clients.dynamodb, table)
     return Adapters(
-        jobs=DynamoJobStore(rows),
-        hosts=DynamoHostStore(rows),
-        orders=DynamoOrderStore(rows),
-        watch=DynamoWatch(rows),
-        pools=DynamoPoolMemory(rows),
+        rows=DynamoRows(jobs),
+        jobs=DynamoJobStore(jobs),
+        hosts=DynamoHostStore(jobs),
+        orders=DynamoOrderStore(jobs),
+        watch=DynamoWatch(jobs),
+        pools=DynamoPoolMemory(jobs),
         fleet=Ec2Fleet(lambda: clients.ec2, stack=stack, zones=zones),
         signals=SsmSignals(lambda: clients.ssm, ssm_document),
         mail=SqsMail(clients.sqs, orders_queue_url=orders_queue_url, work_queues=work_queues),

@@ -84,6 +84,8 @@ def decode(kind: Any, value: Value) -> Any:  # noqa: C901 - one branch per type
         if "NULL" in value:
             return None
         return decode(options[0], value) if len(options) == 1 else _scalar(value)
+    if origin is typing.Literal:
+        return _scalar(value)
     if origin is tuple:
         kinds = _entries(arguments, len(value["L"]))
         return tuple(decode(k, v) for k, v in zip(kinds, value["L"], strict=True))

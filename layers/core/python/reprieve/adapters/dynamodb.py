@@ -145,7 +145,15 @@ class Table:
 
     def get_all(self, wanted: Iterable[Key]) -> dict[Key, Item]:
         """Read the rows that exist, strongly, a hundred in a call."""
+        found, unread = self.get_most(wanted)
+        if unread:
+            raise UnknownOutcomeError("batch read: keys are left unprocessed")
+        return found
+
+    def get_most(self, wanted: Iterable[Key]) -> tuple[dict[Key, Item], frozenset[Key]]:
+        """Read as ``get_all`` does; return also the keys that DynamoDB never got to."""
         found: dict[Key, Item] = {}
+        unread: set[Key] = set()
         for chunk in chunks(list(dict.fromkeys(wanted)), READ_BATCH):
             rest: Any = {
                 self._name: {"Keys": [key_item(key) for key in chunk], "ConsistentRead": True}
@@ -154,14 +162,14 @@ class Table:
                 with no_answer_is_unknown("batch read"):
                     answer: Any = self._client.batch_get_item(RequestItems=rest)
                 items = answer["Responses"].get(self._name, [])
-                found |= {(item["pk"]["S"], item["sk"]["S"]): item for item in items}
+                found |= {_key_of(item): item for item in items}
                 rest = answer.get("UnprocessedKeys")
                 if not rest:
                     break
                 self._pause(attempt)
             else:
-                raise UnknownOutcomeError("batch read: keys are left unprocessed")
-        return found
+                unread |= {_key_of(item) for item in rest[self._name]["Keys"]}
+        return found, frozenset(unread)
 
     def partition(self, pk: str, prefix: str) -> list[Item]:
         """Read the rows of one partition whose sort key starts with *prefix*, strongly."""
@@ -323,6 +331,10 @@ def _terms(expressions: dict[str, str], named: Item) -> dict[str, Any]:
     if named:
         used["ExpressionAttributeValues"] = {f":{name}": value for name, value in named.items()}
     return used
+
+
+def _key_of(item: Item) -> Key:
+    return item["pk"]["S"], item["sk"]["S"]
 
 
 def _text(key: Key) -> str:

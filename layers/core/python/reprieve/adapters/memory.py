@@ -12,10 +12,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
 
 from reprieve.adapters import keys, rules
 from reprieve.domain.errors import (
@@ -50,6 +50,24 @@ from reprieve.domain.order import (
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
 from reprieve.ports.leases import Claim, Progress
+from reprieve.ports.rows import (
+    AddEvents,
+    Chill,
+    CloseLease,
+    Cold,
+    DropHold,
+    NoteAttempt,
+    PutHolds,
+    PutHost,
+    PutJob,
+    PutLease,
+    PutOrder,
+    PutTry,
+    Snapshot,
+    Unchanged,
+    Wanted,
+    Write,
+)
 from reprieve.protocol import OrderMessage, Ticket
 
 P = ParamSpec("P")
@@ -111,6 +129,7 @@ class Memory:
         self.cold_rows: dict[tuple[str, CapacityPool], tuple[datetime, str]] = {}
         self.watch_rows: dict[str, Sight] = {}
 
+        self.rows = InMemoryRows(self)
         self.jobs = InMemoryJobStore(self)
         self.hosts = InMemoryHostStore(self)
         self.orders = InMemoryOrderStore(self)
@@ -142,6 +161,127 @@ class Memory:
         self.attempt_rows[at] = replace(
             self.attempt_rows.get(at, Attempt(*at)), **rules.known(attempt)
         )
+
+
+class InMemoryRows:
+    """``Rows``; `left` names what a read doesn't get to."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.left = Wanted()
+
+    @_operation("rows.read")
+    def read(self, wanted: Wanted) -> Snapshot:
+        rows = self._memory
+        tables: dict[str, Mapping[Any, Any]] = {
+            "jobs": rows.job_rows,
+            "leases": rows.lease_rows,
+            "hosts": rows.host_rows,
+            "holds": rows.holds_rows,
+            "orders": rows.order_rows,
+            "tries": rows.try_rows,
+            "colds": {at: Cold(*row) for at, row in rows.cold_rows.items()},
+        }
+        read = wanted - self.left
+        found = {
+            kind: {name: table[name] for name in getattr(read, kind) if name in table}
+            for kind, table in tables.items()
+        }
+        return Snapshot(**found, read=read, unread=wanted - read)
+
+    @_operation("rows.commit")
+    def commit(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if not self._holds(write):
+                raise StaleError(rules.not_as_read(write))
+        for write in writes:
+            self._write(write)
+
+    def _holds(self, write: Write) -> bool:
+        rows = self._memory
+        match write:
+            case PutJob(job, new):
+                return _same(rows.job_rows.get(job.id), None if new else job.version)
+            case PutHost(host, new):
+                return _same(rows.host_rows.get(host.instance_id), None if new else host.version)
+            case PutLease(lease):
+                return lease.key not in rows.lease_rows
+            case CloseLease(lease):
+                row = rows.lease_rows.get(lease.key)
+                return bool(row and row.beat == lease.beat and row.state is not LeaseState.CLOSED)
+            case PutOrder(order, was):
+                stands = rows.order_rows.get((order.job, order.attempt))
+                return _state_and_try(stands) == _state_and_try(was)
+            case PutTry(row, new):
+                return new != ((row.job, row.attempt, row.n) in rows.try_rows)
+            case Unchanged(row):
+                return self._unchanged(row)
+            case _:
+                return True
+
+    def _unchanged(self, row: Job | Host | Lease | Order | Holds) -> bool:
+        rows = self._memory
+        match row:
+            case Job():
+                return _same(rows.job_rows.get(row.id), row.version)
+            case Host():
+                return _same(rows.host_rows.get(row.instance_id), row.version)
+            case Lease():
+                lease = rows.lease_rows.get(row.key)
+                return lease is not None and lease.beat == row.beat
+            case Order():
+                order = rows.order_rows.get((row.job, row.attempt))
+                return _state_and_try(order) == _state_and_try(row)
+            case Holds():
+                held = rows.holds_rows.get(row.instance_id)
+                return (held.leases if held else frozenset()) == row.leases
+            case _:
+                assert_never(row)
+
+    def _write(self, write: Write) -> None:  # noqa: C901, PLR0912 - one line for each
+        rows = self._memory
+        match write:
+            case PutJob(job, new):
+                stored = job if new else replace(job, version=job.version + 1)
+                rows.job_rows[job.id] = stored
+            case PutLease(lease):
+                rows.lease_rows[lease.key] = lease
+            case CloseLease(lease):
+                row = rows.lease_rows[lease.key]
+                closed = replace(row, state=LeaseState.CLOSED, beat=row.beat + 1)
+                rows.lease_rows[lease.key] = closed
+            case DropHold(instance_id, key):
+                rows.drop(instance_id, key)
+            case PutHost(host, new):
+                after = host if new else replace(host, version=host.version + 1)
+                rows.host_rows[host.instance_id] = after
+            case PutHolds(instance_id):
+                rows.holds_rows.setdefault(instance_id, Holds(instance_id))
+            case PutOrder(order, _):
+                rows.order_rows[order.job, order.attempt] = order
+            case PutTry(tried, new):
+                at = (tried.job, tried.attempt, tried.n)
+                kept = tried if new else replace(rows.try_rows[at], answer=tried.answer)
+                rows.try_rows[at] = kept
+            case NoteAttempt(attempt):
+                rows.merge_attempt(attempt)
+            case AddEvents(job_id, events):
+                timeline = rows.event_rows.setdefault(job_id, {})
+                timeline.update({keys.event(job_id, event)[1]: event for event in events})
+            case Chill(pool, capacity, cold):
+                rows.cold_rows[pool, capacity] = (cold.until, cold.why)
+            case Unchanged():
+                return
+            case _:
+                assert_never(write)
+
+
+def _same(row: Job | Host | None, version: int | None) -> bool:
+    return (row.version if row else None) == version
+
+
+def _state_and_try(order: Order | None) -> object:
+    return (order.state, order.try_n) if order else None
 
 
 class InMemoryJobStore:

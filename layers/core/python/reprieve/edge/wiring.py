@@ -44,6 +44,7 @@ def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
         ssm_document=getattr(settings, "ssm_document", None),
     )
     ports = Ports(
+        rows=adapters.rows,
         jobs=adapters.jobs,
         hosts=adapters.hosts,
         orders=adapters.orders,

@@ -13,6 +13,7 @@ from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.hosts import HostStore, PoolMemory, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
+from reprieve.ports.rows import Rows
 from reprieve.usecases.census import TakeCensus
 from reprieve.usecases.handle_notice import HandleNotice
 from reprieve.usecases.reconcile import Reconcile
@@ -32,6 +33,7 @@ def utc_now() -> datetime:
 class Ports:
     """The outside world, real or in memory."""
 
+    rows: Rows
     jobs: JobStore
     hosts: HostStore
     orders: OrderStore
