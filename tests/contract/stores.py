@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reprieve.adapters.dynamodb import Table
-from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory, DynamoWatch
+from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
 from reprieve.adapters.dynamodb_rows import DynamoRows
+from reprieve.adapters.dynamodb_watch import DynamoWatch
 from reprieve.adapters.memory import Memory
 from reprieve.ports.hosts import HostStore, PoolMemory, Watch
 from reprieve.ports.jobs import JobStore

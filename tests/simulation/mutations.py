@@ -11,6 +11,7 @@ from unittest.mock import patch
 from reprieve.adapters.memory import InMemoryHostLeases, InMemoryOrderStore, Memory
 from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.settlement import Facts
+from reprieve.domain.silence import Sights, Silence
 from reprieve.ports.leases import Claim
 from reprieve.protocol import Report
 from reprieve.usecases.reconcile import Reconcile, Swept
@@ -112,15 +113,15 @@ def plan_not_stored() -> AbstractContextManager[object]:
 def silence_by_the_holders_clock() -> AbstractContextManager[object]:
     """Call a lease silent once the expiry that its holder wrote, by its own clock, is past."""
 
-    def by_clock(self: Reconcile, held: Sequence[Lease], _swept: Swept) -> frozenset[str]:
+    def by_clock(self: Reconcile, _counts: Sights, held: Sequence[Lease], _swept: Swept) -> Silence:
         memory: Memory = self.jobs._memory  # type: ignore[attr-defined]
         world: Any = memory.before.__self__  # type: ignore[attr-defined]
         silent = set()
         for lease in held:
             agent = world.agents[lease.holder.instance_id] if lease.holder else None
             if agent and agent.spoke_at + agent.skew + 60 < world.now_s:
-                silent.add(str(lease.key))
-        return frozenset(silent)
+                silent.add(agent.instance_id)
+        return Silence(proven=frozenset(silent))
 
     return _the(Reconcile, "_silent", by_clock)
 

@@ -11,10 +11,11 @@ from botocore.config import Config
 
 from reprieve.adapters import sdk
 from reprieve.adapters.dynamodb import Table
-from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory, DynamoWatch
+from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
 from reprieve.adapters.dynamodb_rows import DynamoRows
+from reprieve.adapters.dynamodb_watch import DynamoWatch
 from reprieve.adapters.ec2_fleet import Ec2Fleet
 from reprieve.adapters.sqs import SqsMail
 from reprieve.adapters.ssm import SsmSignals

@@ -1,4 +1,4 @@
-"""Hosts, cold pools and the sweep's counts in the table."""
+"""Hosts and cold pools in the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from reprieve.domain.lease import Holds
 from reprieve.domain.notice import Notice
 
 GONE_KEPT = timedelta(days=7)
-SIGHTS_KEPT = timedelta(days=1)
 RIVALS = 5  # writers who may come first before an advance gives up
 
 
@@ -93,45 +92,6 @@ class DynamoHostStore:
         if host.state is HostState.GONE:
             item |= expires(self._clock() + GONE_KEPT)
         return item
-
-
-class DynamoWatch:
-    """``Watch``: one write while the beat changes, two while it stands still."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def observe(
-        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
-    ) -> int:
-        sight = expires(now + SIGHTS_KEPT) | values(seen=now)
-        first = Update(
-            key=keys.watch(subject),
-            assign=sight | values(beat=beat, count=1),
-            condition=f"{ABSENT} OR #beat <> :beat OR #seen < :oldest",
-            values=values(oldest=now - max_gap),
-        )
-        again = Update(
-            key=keys.watch(subject),
-            assign=sight,
-            add=values(count=1),
-            condition="#beat = :beat AND #seen <= :recent",
-            values=values(beat=beat, recent=now - min_gap),
-        )
-        try:
-            self._table.update(first)
-        except RefusedError:
-            return self._count(again, beat)
-        return 1
-
-    def _count(self, again: Update, beat: str) -> int:
-        try:
-            item = self._table.update(again)
-        except RefusedError as error:
-            item = error.item or {}
-            if item.get("beat") != {"S": beat}:  # a rival just saw another beat: not silent
-                return 1
-        return int(item["count"]["N"])
 
 
 class DynamoPoolMemory:

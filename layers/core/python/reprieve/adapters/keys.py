@@ -68,8 +68,8 @@ def cold_capacity(sort_key: str) -> CapacityPool:
     return CapacityPool(kind, zone, Market(market))
 
 
-def watch(subject: str) -> Key:
-    return subject, "WATCH"
+def watch(pool: str) -> Key:
+    return f"POOL#{pool}#WATCH", "WATCH"
 
 
 def live_pool(pool: str) -> str:

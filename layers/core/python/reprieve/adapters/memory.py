@@ -47,6 +47,7 @@ from reprieve.domain.order import (
     Try,
     classify,
 )
+from reprieve.domain.silence import Sights
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
 from reprieve.ports.leases import Claim, Progress
@@ -127,7 +128,7 @@ class Memory:
         self.order_rows: dict[tuple[str, int], Order] = {}
         self.try_rows: dict[tuple[str, int, int], Try] = {}
         self.cold_rows: dict[tuple[str, CapacityPool], tuple[datetime, str]] = {}
-        self.watch_rows: dict[str, Sight] = {}
+        self.watch_rows: dict[str, Sights] = {}
 
         self.rows = InMemoryRows(self)
         self.jobs = InMemoryJobStore(self)
@@ -562,15 +563,6 @@ class InMemoryHostLeases:
         return after
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """How often the sweep saw *beat*, and when that was last counted."""
-
-    beat: str
-    count: int
-    seen: datetime
-
-
 class InMemoryWatch:
     """``Watch``."""
 
@@ -579,17 +571,27 @@ class InMemoryWatch:
 
     @_operation("watch.observe")
     def observe(
-        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
-    ) -> int:
-        row = self._memory.watch_rows.get(subject)
-        if row is None or row.beat != beat or now - row.seen > max_gap:
-            count = 1
-        elif now - row.seen < min_gap:
-            return row.count
-        else:
-            count = row.count + 1
-        self._memory.watch_rows[subject] = Sight(beat, count, now)
-        return count
+        self,
+        pool: str,
+        beats: Mapping[str, str],
+        *,
+        now: datetime,
+        min_gap: timedelta,
+        max_gap: timedelta,
+    ) -> Sights:
+        known = self._memory.watch_rows.get(pool, Sights())
+        after = known.seeing(beats, now=now, min_gap=min_gap, max_gap=max_gap)
+        self._memory.watch_rows[pool] = after
+        return replace(after, left_off=known.left_off)
+
+    @_operation("watch.leave_off")
+    def leave_off(self, pool: str, at: str) -> None:
+        known = self._memory.watch_rows.get(pool, Sights())
+        self._memory.watch_rows[pool] = replace(known, left_off=at)
+
+    @_operation("watch.sights")
+    def sights(self, pool: str) -> Sights:
+        return self._memory.watch_rows.get(pool, Sights())
 
 
 class InMemoryPoolMemory:

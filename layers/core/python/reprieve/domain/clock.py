@@ -47,6 +47,11 @@ class NoticeClock:
         return self.notice / 2
 
     @property
+    def unheard_sweeps(self) -> int:
+        """Sweeps without a new beat after which nobody can tell whether a host lives: a lease."""
+        return 2
+
+    @property
     def silent_sweeps(self) -> int:
         """Sweeps without a new beat after which a lease counts as silent; >= 5 leases."""
         return 6

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from reprieve.domain.host import CapacityPool, Host, HostState
 from reprieve.domain.lease import Holds
 from reprieve.domain.notice import Notice
+from reprieve.domain.silence import Sights
 
 
 class HostStore(Protocol):
@@ -35,19 +36,28 @@ class HostStore(Protocol):
 
 
 class Watch(Protocol):
-    """The sweep's memory: how often a beat was seen unchanged."""
+    """The sweep's memory of one pool, in one row: what was heard, and where it stopped."""
 
     def observe(
-        self, subject: str, beat: str, *, now: datetime, min_gap: timedelta, max_gap: timedelta
-    ) -> int:
+        self,
+        pool: str,
+        beats: Mapping[str, str],
+        *,
+        now: datetime,
+        min_gap: timedelta,
+        max_gap: timedelta,
+    ) -> Sights:
         """
-        Count this sight of *beat* of *subject* and return the count, the first being 1.
+        Count this sight of the pool's *beats*, and return all counts.
 
-        It starts anew on another beat or when the last sight is longer ago than
-        *max_gap*: a sweep that didn't run must not make hosts look silent. A sight
-        sooner than *min_gap* after the last counted one changes nothing: two sweeps at
-        once must not count twice.
+        See `Sights.seeing`. ``left_off`` is what the last sweep left, and is forgotten.
         """
+
+    def leave_off(self, pool: str, at: str) -> None:
+        """Remember the piece of work at which this sweep ran out of time."""
+
+    def sights(self, pool: str) -> Sights:
+        """Return what is remembered, for people: nothing is counted."""
 
 
 class PoolMemory(Protocol):

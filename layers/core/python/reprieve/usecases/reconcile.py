@@ -27,6 +27,7 @@ from reprieve.domain.lease import Lease, LeaseState
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import Order, OrderState
 from reprieve.domain.settlement import NOT_FOUND_COUNTS_AFTER
+from reprieve.domain.silence import Sights, Silence, judge
 from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
@@ -90,46 +91,40 @@ class Reconcile:
             if lease.state is LeaseState.HELD and lease.holder
         }
         states = self.fleet.states({*holders, *(instance_id for instance_id, _ in live.hosts)})
-        silent = self._silent(list(holders.values()), swept)
+        silence = self._silent(
+            self._listen(pool, holders, live.hosts), list(holders.values()), swept
+        )
+        silent = frozenset(str(holders[i].key) for i in silence.proven if i in holders)
         for job in rows:
             self._settle(job, leases.get(job.lease_key), states, silent, swept)
-        census = self.census.of(live, silent=self._silent_idle(live.hosts))
+        census = self.census.of(live, silent=silence.proven - frozenset(holders))
         self._unannounced(census.hosts, states, swept)
         for host in census.hosts:
             self._tend(host, census, states, swept)
         self._balance(pool, rows, swept)
 
-    def _silent(self, held: Sequence[Lease], swept: Swept) -> frozenset[str]:
-        """
-        Return the leases that said nothing for six sweeps.
-
-        When half a pool falls silent together the fault is more likely ours than theirs,
-        so then silence proves nothing for a long while, and a person is told.
-        """
-        counts = {str(lease.key): self._count(f"LEASE#{lease.key}", lease.beat) for lease in held}
-        silent = {key for key, count in counts.items() if count > self.clock.silent_sweeps}
-        together = 2
-        if len(silent) >= together and 2 * len(silent) >= len(held):
-            certain = {key for key in silent if counts[key] > self.clock.certain_sweeps}
-            swept.cannot_tell += len(silent - certain)
-            silent = certain
-        swept.silent += len(silent)
-        return frozenset(silent)
-
-    def _silent_idle(self, hosts: Sequence[tuple[str, HostState]]) -> frozenset[str]:
-        holds = self.hosts.holds([instance_id for instance_id, _ in hosts])
-        return frozenset(
-            instance_id
-            for instance_id, held in holds.items()
-            if held.beat > 0
-            and not held.leases
-            and self._count(f"HOST#{instance_id}", held.beat) > self.clock.silent_sweeps
+    def _silent(self, counts: Sights, held: Sequence[Lease], swept: Swept) -> Silence:
+        """Return what the counts prove; nothing is proven while half a pool is silent."""
+        holding = {lease.holder.instance_id for lease in held if lease.holder}
+        silence = judge(
+            {subject: sight.count for subject, sight in counts.by_subject.items()},
+            holding=holding,
+            clock=self.clock,
         )
+        swept.silent += len(silence.proven)
+        swept.cannot_tell += len(silence.doubtful & holding)
+        return silence
 
-    def _count(self, subject: str, beat: int) -> int:
+    def _listen(
+        self, pool: Pool, holders: Mapping[str, Lease], hosts: Sequence[tuple[str, HostState]]
+    ) -> Sights:
+        beats = {instance_id: f"{lease.key} {lease.beat}" for instance_id, lease in holders.items()}
+        for instance_id, held in self.hosts.holds([i for i, _ in hosts]).items():
+            if held.beat > 0 and not held.leases:
+                beats.setdefault(instance_id, f"idle {held.beat}")
         sweep = self.clock.sweep
         return self.watch.observe(
-            subject, str(beat), now=self.now(), min_gap=sweep / 2, max_gap=2 * sweep
+            pool.name, beats, now=self.now(), min_gap=sweep / 2, max_gap=2 * sweep
         )
 
     def _settle(
