@@ -197,7 +197,7 @@ class Machine:
                 assert_never(claim)
 
     def _unclaimed(self, state: State, *said: Action) -> Move:
-        state, leaving = self._leave_if_stopping(replace(state, tenure=None))
+        state, leaving = self._leave_if_done(replace(state, tenure=None))
         return state, (*said, *leaving)
 
     def _lease_read(self, state: State, tenure: Tenure, lease: Lease) -> Move:
@@ -494,7 +494,7 @@ class Machine:
 
     def _over(self, state: State, tenure: Tenure, now: Now) -> Move:
         state = replace(state, tenure=None, idle_since=now.boot)
-        state, leaving = self._leave_if_stopping(state)
+        state, leaving = self._leave_if_done(state)
         idle = () if leaving else (do.SendReport(ReportKind.IDLE),)
         return state, (do.Wipe(tenure.key), *idle, *leaving)
 
@@ -507,10 +507,15 @@ class Machine:
         stands = escalate(known.notice if known else None, notice)
         if known and stands == known.notice:
             return state, ()
-        reclaim = moments.reclaim(stands, periods=self.periods, now=now)
+        standing = moments.standing(stands, periods=self.periods, now=now)
         if known and known.notice.kind is stands.kind:
-            return self._earlier(state, known, stands, reclaim)
-        state = replace(state, standing=Standing(stands, since=now.boot, reclaim=reclaim))
+            return self._earlier(state, known, stands, standing.reclaim)
+        return self._stand(state, standing, now)
+
+    def _stand(self, state: State, standing: Standing, now: Now) -> Move:
+        """Tell the functions what stands from now, and do what it asks for."""
+        state = replace(state, standing=standing)
+        notice, reclaim = standing.notice, standing.reclaim
         key = state.tenure.key if state.tenure else None
         data: dict[str, Scalar] = {
             "notice": notice.kind.value,
@@ -520,7 +525,8 @@ class Machine:
         }
         said = do.SendReport(ReportKind.NOTICED, key, data)
         if state.tenure is None:
-            return state, (said,)
+            state, leaving = self._leave_if_done(state)
+            return state, (said, *leaving)
         state, more = self._heed(state, state.tenure, now)
         return state, (said, *more)
 
@@ -544,7 +550,7 @@ class Machine:
 
     def _heed(self, state: State, tenure: Tenure, now: Now) -> Move:
         standing = state.standing
-        if standing is None or standing.notice.takes_the_host:
+        if standing is None or standing.going:
             return self._drain_if_going(state, tenure, now)
         if tenure.stage is not Stage.RUNNING or tenure.request:
             return state, ()
@@ -553,7 +559,9 @@ class Machine:
             return state, ()
         nth = tenure.advices + 1
         again = f":{nth}" if nth > 1 else ""
-        request_id = f"{standing.notice.request_id}:{tenure.key.attempt}{again}"
+        # Asked to leave later on, the job must see another request.
+        name = f"scheduled:{self.instance_id}" if standing.pending else standing.notice.request_id
+        request_id = f"{name}:{tenure.key.attempt}{again}"
         request = asking.to_go_on(
             tenure,
             request_id,
@@ -590,7 +598,7 @@ class Machine:
         standing = state.standing
         name = (
             standing.notice.request_id
-            if standing and standing.notice.takes_the_host
+            if standing and standing.going
             else f"stop:{self.instance_id}"
         )
         request = asking.to_leave(
@@ -612,6 +620,9 @@ class Machine:
 
     def _tick(self, state: State, now: Now) -> Move:
         state = self._forget(state, now)
+        hand_over_at = moments.hand_over_at(state, self.periods)
+        if state.standing and hand_over_at is not None and now.boot >= hand_over_at:
+            return self._stand(state, replace(state.standing, pending=False), now)
         leave_at = moments.leave_at(state, self.periods)
         if leave_at is not None and now.boot >= leave_at:
             return self._leave(state, self._why_leave(state), shutdown=True)
@@ -679,13 +690,19 @@ class Machine:
             return state, ()
         state = replace(state, stop_by=now.boot + self.periods.stop_budget)
         if state.tenure is None:
-            return self._leave_if_stopping(state)
+            return self._leave_if_done(state)
         return self._drain_if_going(state, state.tenure, now)
 
-    def _leave_if_stopping(self, state: State) -> Move:
-        if not state.stopping or state.tenure:
+    def _leave_if_done(self, state: State) -> Move:
+        """Go as soon as nothing is held, if this host was told to; EC2 takes others in time."""
+        if state.tenure:
             return state, ()
-        return self._leave(state, "told to stop", shutdown=False)
+        if state.stopping:
+            return self._leave(state, "told to stop", shutdown=False)
+        standing = state.standing
+        if standing and standing.going and standing.notice.host_leaves:
+            return self._leave(state, f"{standing.notice.kind} notice", shutdown=True)
+        return state, ()
 
     def _leave(self, state: State, reason: str, *, shutdown: bool) -> Move:
         """Go, and leave no process behind that nobody would look after."""
@@ -727,7 +744,7 @@ def _keys(state: State) -> frozenset[LeaseKey]:
 
 def _why(state: State) -> tuple[Cause, str]:
     standing = state.standing
-    if standing and standing.notice.takes_the_host:
+    if standing and standing.going:
         return Cause.NOTICE, standing.notice.kind.value
     return Cause.STOP, "the agent was told to stop"
 

@@ -6,7 +6,7 @@ from reprieve.domain.notice import Notice, NoticeKind
 from reprieve_agent import asking
 from reprieve_agent.clock import Now
 from reprieve_agent.periods import Periods
-from reprieve_agent.state import Stage, State, Tenure
+from reprieve_agent.state import Stage, Standing, State, Tenure
 
 
 def reclaim(notice: Notice, *, periods: Periods, now: Now) -> float | None:
@@ -14,7 +14,8 @@ def reclaim(notice: Notice, *, periods: Periods, now: Now) -> float | None:
     Return when the host is expected to go.
 
     A time in the past proves nothing (a clock that is off, a reclaim that failed): the
-    plan is then a whole notice from now. Only maintenance is announced further ahead.
+    plan is then a whole notice from now. A Spot interruption is never announced further
+    ahead than that.
     """
     if not notice.takes_the_host:
         return None
@@ -25,9 +26,25 @@ def reclaim(notice: Notice, *, periods: Periods, now: Now) -> float | None:
     left = (notice.reclaimed_at - now.wall).total_seconds()
     if left <= 0:
         return now.boot + periods.notice
-    if notice.kind is not NoticeKind.MAINTENANCE:
+    if notice.kind is NoticeKind.INTERRUPTION:
         left = min(left, periods.notice)
     return now.boot + left
+
+
+def standing(notice: Notice, *, periods: Periods, now: Now) -> Standing:
+    """Return *notice* as it stands from now; maintenance may leave its job much time yet."""
+    ends = reclaim(notice, periods=periods, now=now)
+    far = ends is not None and ends - now.boot > periods.handover
+    pending = far and notice.kind is NoticeKind.MAINTENANCE
+    return Standing(notice, since=now.boot, reclaim=ends, pending=pending)
+
+
+def hand_over_at(state: State, periods: Periods) -> float | None:
+    """Return when a job whose host goes much later is handed over."""
+    standing = state.standing
+    if standing is None or not standing.pending or standing.reclaim is None:
+        return None
+    return standing.reclaim - periods.handover
 
 
 def work_ends(state: State, periods: Periods) -> float | None:
@@ -70,6 +87,7 @@ def wake_at(state: State, periods: Periods) -> float | None:
         stopped_at(state, periods),
         leave_at(state, periods),
         forget_at(state, periods),
+        hand_over_at(state, periods),
         _attempt(state, state.tenure, periods) if state.tenure else None,
     ]
     return min((moment for moment in due if moment is not None), default=None)

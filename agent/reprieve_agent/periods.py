@@ -17,6 +17,7 @@ class Periods:
     lease: float
     overstay: float
     idle: float
+    handover: float
 
     @classmethod
     def of(cls, clock: NoticeClock) -> Periods:
@@ -28,6 +29,7 @@ class Periods:
             lease=clock.lease.total_seconds(),
             overstay=clock.overstay.total_seconds(),
             idle=clock.idle.total_seconds(),
+            handover=clock.handover.total_seconds(),
         )
 
     @property

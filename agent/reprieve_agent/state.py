@@ -197,12 +197,19 @@ class Standing:
     """
     The notice that stands. ``since`` and ``reclaim`` are on the boot clock.
 
-    ``reclaim`` is when the host is expected to go, None for mere advice.
+    ``reclaim`` is when the host is expected to go, None for mere advice. While *pending*
+    it goes so late that the job may go on.
     """
 
     notice: Notice
     since: float
     reclaim: float | None = None
+    pending: bool = False
+
+    @property
+    def going(self) -> bool:
+        """Whether the host is to be emptied now."""
+        return self.notice.takes_the_host and not self.pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +237,7 @@ class State:
     @property
     def going(self) -> bool:
         """Whether this host won't be there much longer."""
-        return self.stopping or (self.standing is not None and self.standing.notice.takes_the_host)
+        return self.stopping or (self.standing is not None and self.standing.going)
 
     @property
     def wants_work(self) -> bool:

@@ -521,16 +521,81 @@ def test_when_the_work_must_have_ended(reclaimed_at: Any, ends: float) -> None:
 def test_maintenance_is_handed_over_within_the_time_announced() -> None:
     play = running()
 
-    actions = play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))
+    actions = play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(500)))
 
     (ask,) = only(do.Ask, actions)
+    assert ask.request.exits
+    assert ask.request.deadline == 1000 + 500 - 15
+
+
+def test_maintenance_days_ahead_is_a_checkpoint_now_and_the_job_goes_on() -> None:
+    play = running()
+
+    actions = play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))
+    (ask,) = only(do.Ask, actions)
+    play.tell(on.JobAcked(KEY, ask.request.id, AckState.SAVED, 50), on.CheckpointFound(KEY, 50))
+    play.tell(committed(50))
+
+    assert ask.request.kind is RequestKind.CHECKPOINT
+    assert play.stage is Stage.RUNNING
+    assert not play.state.wants_work
+    assert only(do.Kill, play.wait(6500)) == []
+
+
+def test_a_job_leaves_before_the_maintenance_starts_under_a_request_of_its_own() -> None:
+    play = running()
+    (first,) = only(do.Ask, play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200))))
+
+    assert only(do.Ask, play.wait(6599)) == []
+    actions = play.wait(2)
+
+    (ask,) = only(do.Ask, actions)
+    assert ask.request.exits
     assert ask.request.deadline == 1000 + 7200 - 15
-    assert ask.request.kind is RequestKind.CHECKPOINT_EXIT
+    assert ask.request.id != first.request.id
+    assert reports(actions) == [ReportKind.NOTICED]  # now it is time for a replacement
+
+
+def test_a_warning_does_not_wait_for_the_maintenance_before_it() -> None:
+    play = running()
+    play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))
+
+    (ask,) = only(do.Ask, play.tell(interruption()))
+
+    assert ask.request.id == f"interruption:{HOST}:1"
+    assert ask.request.exits
+
+
+@pytest.mark.parametrize("kind", [k for k in NoticeKind if a_notice(k).host_leaves])
+def test_a_host_that_ec2_will_not_take_soon_leaves_once_it_is_empty(kind: NoticeKind) -> None:
+    busy, free = running(), idle()
+
+    assert only(do.Leave, busy.tell(interruption(kind, reclaimed_at=at(300)))) == []
+    busy.tell(on.JobExited(KEY, 75), on.Swept(KEY, (), None))
+    (left,) = only(do.Leave, busy.tell(on.Released(KEY)))
+    (gone,) = only(do.Leave, free.tell(interruption(kind, reclaimed_at=at(300))))
+
+    assert left.shutdown
+    assert gone.shutdown
+
+
+def test_a_host_under_maintenance_days_ahead_stays_while_it_has_work() -> None:
+    play = running()
+    assert (
+        only(do.Leave, play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))) == []
+    )
+
+
+@pytest.mark.parametrize("kind", [NoticeKind.RESERVATION, NoticeKind.DRAIN])
+def test_a_deadline_that_was_given_is_used_to_the_end(kind: NoticeKind) -> None:
+    play = running()
+    (ask,) = only(do.Ask, play.tell(interruption(kind, reclaimed_at=at(600))))
+    assert ask.request.deadline == 1000 + 600 - 15
 
 
 def test_a_warning_after_maintenance_shortens_the_same_request() -> None:
     play = running()
-    play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))
+    play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(500)))
 
     (ask,) = only(do.Ask, play.tell(interruption()))
 
