@@ -86,6 +86,7 @@ class Theatre:
         )
         cloud = Cloud(
             stack=stack,
+            rows=memory.rows,
             jobs=memory.jobs,
             orders=memory.orders,
             hosts=memory.hosts,

@@ -144,21 +144,24 @@ expect:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ("- {at: 1}", "give exactly one of event, fault, host, job, object, pools, wait"),
+        ("- {at: 1}", "give exactly one of event, fault, host, job, message, object, pools, wait"),
         (
             "- {at: 1, when: {hosts: 1}, wait: {seconds: 1}}",
             "steps[0]: give one of at, when, not both",
         ),
-        ("- host: {do: kill}", "steps[0].host: give exactly one of of, nth"),
+        ("- host: {do: kill}", "steps[0].host: give exactly one of of, nth, zone, every"),
         ("- host: {of: other, do: kill}", "nothing is named 'other', known: train"),
         (
             "- host: {of: train, do: kill, channels: [event]}",
             "'channels' goes with do: notice, rebalance only",
         ),
-        ("- host: {of: train, do: explode}", "'explode' is not one of notice, rebalance, kill"),
+        (
+            "- host: {of: train, do: explode}",
+            "'explode' is not one of notice, rebalance, kill, terminate, crash",
+        ),
         ("- wait: {seconds: soon}", "steps[0].wait.seconds: must be a number, not soon"),
         ("- wait: {job: train, hosts: 1}", "give exactly one of seconds, job, hosts, call, world"),
-        ("- job: {name: train, do: resume}", "'resume' is not one of cancel, requeue"),
+        ("- job: {name: train, do: resume}", "'resume' is not one of cancel, requeue, submit"),
         ("- fault: {service: s3, action: PutObject}", "steps[0].fault: 'then' is missing"),
         ("- event: {body: {}, times: 0}", "0 is less than 1"),
         ("- event: {body: {}, body: {}}", "'body' is given twice"),

@@ -51,8 +51,8 @@ expect: {}
             {
                 "service": "s3",
                 "action": "Put*",
-                "then": {"delay_seconds": 1},
-                "seconds": 1.0,  # of the drill's clock
+                "then": [{"delay_seconds": 0.01}],  # of the drill's clock
+                "seconds": 1.0,
             },
         ),
         (

@@ -204,6 +204,8 @@ def start(**settings: Any) -> Cloud:
             "notice_seconds": NOTICE_SECONDS,
             "agent_module": "fake_agent",
             "agent_environment": {"PYTHONPATH": str(HERE)},
+            # How far EC2 and SSM lag behind is for the tests that are about it.
+            "market": {"settings": {"registration_seconds": 0, "visible_after_seconds": 0}},
             **settings,
         }
     )

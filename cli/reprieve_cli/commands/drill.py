@@ -19,7 +19,7 @@ def _print_schema(context: click.Context, _option: click.Parameter, value: bool)
     """Print the format and leave: it needs no scenario."""
     if not value:
         return
-    from reprieve_cli.drill.document import schema
+    from reprieve_cli.drill.form import schema
 
     Terminal(json=True).answer("", schema())
     context.exit()

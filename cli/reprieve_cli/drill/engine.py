@@ -17,13 +17,13 @@ from typing import Any, assert_never
 from reprieve.domain.errors import ReprieveError
 from reprieve_cli import submission
 from reprieve_cli.drill.actions import Actions, StepError
-from reprieve_cli.drill.judge import Finding, Judge, count_calls, is_event
+from reprieve_cli.drill.counting import count_calls
+from reprieve_cli.drill.judge import Finding, Judge, is_event
 from reprieve_cli.drill.reference import References
 from reprieve_cli.drill.scenario import (
     CallSeen,
     CapacityOffer,
     HostsAlive,
-    JobPlan,
     JobState,
     Passed,
     Scenario,
@@ -96,9 +96,15 @@ class Drill:
             self.stage.world.put_pools(market(self.scenario.pools))
         self._view = View.of(self.stage)
         self._began = time.monotonic()
+        actions = Actions(
+            self.scenario, self.stage, self._view, self.ids, self._wait_for, self._submit
+        )
+        if self.scenario.world is not None:
+            actions.change_world(self.scenario.world.settings)
         for plan in self.scenario.jobs:
-            self._submit(plan)
-        stuck = self._steps()
+            if plan.name not in self.scenario.submitted_later:
+                self._submit(plan.name)
+        stuck = self._steps(actions)
         judge = Judge(self.scenario, self._view, self.ids, self.warnings, self.references)
         if not stuck:
             self._await_jobs()
@@ -113,7 +119,8 @@ class Drill:
         )
 
     # ------------------------------------------------------------------ play
-    def _submit(self, plan: JobPlan) -> None:
+    def _submit(self, name: str) -> None:
+        plan = next(job for job in self.scenario.jobs if job.name == name)
         request = submission.Request(
             command=plan.command,
             pool=plan.pool,
@@ -132,9 +139,8 @@ class Drill:
         for warning in warned:
             self._note(f"{plan.name}: warned that {warning}")
 
-    def _steps(self) -> str:
+    def _steps(self, actions: Actions) -> str:
         """Do them; return what stopped us, or nothing."""
-        actions = Actions(self.scenario, self.stage, self._view, self.ids, self._wait_for)
         for place, step in enumerate(self.scenario.steps, start=1):
             try:
                 if step.at is not None:
@@ -169,11 +175,14 @@ class Drill:
         """Tell whether it is so now."""
         match when:
             case JobState():
-                return _reached(self._view.job(self.ids[when.job]), when)
+                submitted = when.job in self.ids
+                return submitted and _reached(self._view.job(self.ids[when.job]), when)
             case HostsAlive(rule):
                 return rule.fits(len(self._view.alive()))
-            case CallSeen(call, times):
-                return count_calls(call, self._view.calls()) >= times
+            case CallSeen(call, times, in_flight):
+                view = self._view
+                calls = view.calls_in_flight() if in_flight else view.calls_of(call.service)
+                return count_calls(call, calls) >= times
             case WorldSeen(kind):
                 return any(entry["kind"] == kind for entry in self._view.world())
             case Passed(seconds):

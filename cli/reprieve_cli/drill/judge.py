@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from reprieve.domain.checkpoint import FileEntry, Manifest, log_key, step_of
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.job import Attempt, Event
 from reprieve.metrics import NAMESPACE
+from reprieve_cli.drill.counting import count_calls, count_distinct
 from reprieve_cli.drill.match import Match, shown
 from reprieve_cli.drill.reference import NoReferenceError, References
-from reprieve_cli.drill.scenario import CallPattern, JobExpected, JobPlan, Scenario
+from reprieve_cli.drill.scenario import (
+    JobExpected,
+    JobPlan,
+    Moment,
+    Scenario,
+    Span,
+)
 from reprieve_cli.drill.stage import JobSeen, View
 from reprieve_cli.local.world.pump import embedded_metrics
 
@@ -49,14 +57,26 @@ class Judge:
         expect = self.scenario.expect
         found: list[Finding] = []
         for name, wanted in expect.jobs.items():
+            if name not in self.ids:
+                found.append(Finding(f"job {name}", "a job", "never submitted", holds=False))
+                continue
             seen = self.view.job(self.ids[name])
             found += [replace(one, job=name) for one in _Job(self, name, seen).findings(wanted)]
+        logs = {name: self.view.calls_of(name) for name in {c.call.service for c in expect.calls}}
         for call in expect.calls:
-            count = count_calls(call.call, self.view.calls())
-            found.append(_compare(f"calls {call.call}", call.count, count))
+            calls = logs[call.call.service]
+            what, count = f"calls {call.call}", count_calls(call.call, calls)
+            if call.distinct is not None:
+                what = f"different {call.distinct} in {what}"
+                count = count_distinct(call.distinct, call.call, calls)
+            found.append(_compare(what, call.count, count))
         found += self._figures("instances", expect.instances, self._instances)
         found += self._figures("queues", expect.queues, self._queues)
         found += self._figures("metrics", expect.metrics, self._metrics)
+        if expect.seconds is not None:
+            took = (datetime.now(UTC) - self.view.began).total_seconds()
+            seconds = round(took / self.scenario.clock_scale, 1)
+            found.append(_compare("seconds of the scaled clock", expect.seconds, seconds))
         return found
 
     def plan(self, name: str) -> JobPlan:
@@ -67,10 +87,14 @@ class Judge:
         if not wanted:
             return []
         seen = look()
-        return [_compare(f"{what} {name}", rule, seen.get(name)) for name, rule in wanted.items()]
+        return [_compare(f"{what} {name}", rule, seen[name]) for name, rule in wanted.items()]
 
     def _instances(self) -> dict[str, int]:
-        return {"alive": len(self.view.alive()), "launched": len(self.view.hosts())}
+        launched = self.view.hosts()
+        found = Counter({"launched": len(launched), "alive": len(self.view.alive())})
+        for host in launched:
+            found.update((f"zone {host.zone}", f"market {host.market}", f"type {host.type}"))
+        return found
 
     def _queues(self) -> dict[str, int]:
         """Count what waits or is being worked on; dead letters are all queues but the others."""
@@ -186,9 +210,40 @@ class _Job:
                 ", ".join(event.kind for event in events),
                 all(any(is_event(event, word) for event in rest) for word in wanted.events),
             )
+        for word, rule in wanted.event_counts.items():
+            count = sum(is_event(event, word) for event in events)
+            yield _compare(self._what(f"events {word}"), rule, count)
+        for span in wanted.times:
+            yield self._span(span)
         for word in wanted.never:
             times = sum(is_event(event, word) for event in events)
             yield Finding(self._what(f"event {word}"), "never", f"{times} times", not times)
+
+    def _span(self, span: Span) -> Finding:
+        start = self._first(span.start, after=None)
+        end = self._first(span.end, after=start) if start else None
+        if start is None:
+            seen: Any = f"no {span.start}"
+        elif end is None:
+            seen = f"no {span.end} after {span.start}"
+        else:
+            seen = round((end - start).total_seconds() / self.judge.scenario.clock_scale, 1)
+        return Finding(
+            self._what(f"seconds from {span.start} to {span.end}"),
+            str(span.seconds),
+            str(seen),
+            end is not None and span.seconds.fits(seen),
+        )
+
+    def _first(self, moment: Moment, *, after: datetime | None) -> datetime | None:
+        """Return the first such moment that isn't before *after*."""
+        if moment.event is not None:
+            word = moment.event
+            times = [event.at for event in self.seen.events if is_event(event, word)]
+        else:
+            entries = self.judge.view.world()
+            times = [datetime.fromisoformat(e["at"]) for e in entries if e["kind"] == moment.world]
+        return min((at for at in times if after is None or at >= after), default=None)
 
     # ------------------------------------------------------------------ checkpoints
     def _manifests(self) -> dict[tuple[int, int], Manifest]:
@@ -280,25 +335,6 @@ class _Job:
             f"sha256 {mine[:16]}" if mine else "no such file in the last checkpoint",
             mine is not None and (mine == other) is same,
         )
-
-
-def count_calls(pattern: CallPattern, calls: Sequence[dict[str, Any]]) -> int:
-    """Count the *calls* that *pattern* means."""
-    return sum(1 for call in calls if _is_meant(pattern, call))
-
-
-def _is_meant(pattern: CallPattern, call: dict[str, Any]) -> bool:
-    pairs = (
-        (call["service"], pattern.service),
-        (call["action"], pattern.action),
-        (call["caller"] or "", pattern.caller),
-    )
-    if not all(fnmatch.fnmatchcase(value, wanted) for value, wanted in pairs):
-        return False
-    if pattern.error is not None and not fnmatch.fnmatchcase(call["error"] or "", pattern.error):
-        return False
-    on = call["resources"] or [""]
-    return any(fnmatch.fnmatchcase(name, pattern.resource) for name in on)
 
 
 def is_event(event: Event, word: str) -> bool:

@@ -94,14 +94,15 @@ class HostsAlive:
 
 @dataclass(frozen=True, slots=True)
 class CallSeen:
-    """The world has seen such a call, so many times."""
+    """The world has answered such a call, so many times, or has so many to answer."""
 
     call: CallPattern
     times: int = 1
+    in_flight: bool = False
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"{self.times} calls of {self.call}"
+        return f"{self.times} calls of {self.call}{' under way' if self.in_flight else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,25 +140,43 @@ class CallPattern:
     resource: str = "*"
     error: str | None = None
     """The error code it was answered with; empty: only calls that went well."""
+    key: str | None = None
+    """The ``pk/sk`` of an item in a DynamoDB call."""
+    parameters: tuple[tuple[str, Match], ...] = ()
+    """Paths into the call's parameters, and what must stand there."""
+    holding: tuple[str, ...] = ()
+    """Parts of the parameters' JSON."""
 
     def __str__(self) -> str:
         """Return it in words."""
         by = "" if self.caller == "*" else f" by {self.caller}"
         on = "" if self.resource == "*" else f" on {self.resource}"
+        on += f" for {self.key}" if self.key else ""
         end = "" if self.error is None else f" that ended with {self.error or 'success'}"
-        return f"{self.service} {self.action}{by}{on}{end}"
+        given = [f"{path} {rule}" for path, rule in self.parameters] + [*self.holding]
+        having = f" with {', '.join(given)}" if given else ""
+        return f"{self.service} {self.action}{by}{on}{having}{end}"
 
 
 @dataclass(frozen=True, slots=True)
 class HostRef:
-    """The host of a job (of its *attempt*, by default the current one), or the nth launched."""
+    """The host of a job (of its *attempt*, by default the current one), the nth, or several."""
 
     of: str | None = None
     attempt: int | None = None
     nth: int | None = None
+    """Of those launched, the first one is 1."""
+    zone: str | None = None
+    """Every host that is alive in that zone."""
+    every: bool = False
+    """Every host that is alive."""
 
     def __str__(self) -> str:
         """Return it in words."""
+        if self.every:
+            return "every host"
+        if self.zone is not None:
+            return f"every host in {self.zone}"
         if self.of is None:
             return f"host number {self.nth}"
         return f"the host of {self.of}" + (f", attempt {self.attempt}" if self.attempt else "")
@@ -168,7 +187,8 @@ class HostAction:
     host: HostRef
     do: str
     channels: tuple[str, ...] | None = None
-    action: str = "terminate"
+    action: str | None = "terminate"
+    """None: the notice doesn't say."""
     in_seconds: float | None = None
     reclaim: bool = True
     events: bool = True
@@ -201,11 +221,39 @@ class ObjectAction:
     file: str | None = None
     key: str | None = None
     body: str = ""
+    bytes: int = 1
+    """How many ``truncate`` takes off the end."""
 
     def __str__(self) -> str:
         """Return it in words."""
         part = self.key or f"{self.file or 'the manifest'} of {self.job}"
         return f"{self.do} {part}" + (f" at step {self.step}" if self.step is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAction:
+    """A message in a queue of the stack, *times* times, filled in like an event."""
+
+    queue: str
+    body: Any
+    times: int = 1
+    pool: str | None = None
+    """Whose work queue; the first one by default."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"message for {self.queue}, {self.times} times"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldAction:
+    """How the world is from now on: its lags, in seconds of the scaled clock, and its quotas."""
+
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return "the world: " + ", ".join(f"{k} {v}" for k, v in self.settings.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +300,15 @@ class WaitAction:
 
 
 Action = (
-    EventAction | FaultAction | HostAction | JobAction | ObjectAction | PoolsAction | WaitAction
+    EventAction
+    | FaultAction
+    | HostAction
+    | JobAction
+    | MessageAction
+    | ObjectAction
+    | PoolsAction
+    | WaitAction
+    | WorldAction
 )
 
 
@@ -274,6 +330,27 @@ class Identical:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """Something in the job's timeline (*event*), or in the world's (*world*)."""
+
+    event: str | None = None
+    world: str | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return self.event or f"the world's {self.world}"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From the first such moment to the first one after it: seconds of the scaled clock."""
+
+    start: Moment
+    end: Moment
+    seconds: Match
+
+
+@dataclass(frozen=True, slots=True)
 class JobExpected:
     fields: dict[str, Match] = field(default_factory=dict)
     """Of the job's status document."""
@@ -287,6 +364,9 @@ class JobExpected:
     """The file in the checkpoint in which the job wrote each step it made."""
     events: tuple[str, ...] = ()
     """Kinds, or parts of the text, that its timeline holds in this order, others between them."""
+    event_counts: dict[str, Match] = field(default_factory=dict)
+    """How often each of them is in it."""
+    times: tuple[Span, ...] = ()
     never: tuple[str, ...] = ()
     warned: Match | None = None
     """What ``submit`` warned of."""
@@ -296,6 +376,8 @@ class JobExpected:
 class CallExpected:
     call: CallPattern
     count: Match
+    distinct: str | None = None
+    """Count the different values of this parameter, not the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +385,13 @@ class Expected:
     jobs: dict[str, JobExpected] = field(default_factory=dict)
     calls: tuple[CallExpected, ...] = ()
     instances: dict[str, Match] = field(default_factory=dict)
-    """``alive`` at the end, ``launched`` in all."""
+    """``alive`` at the end, ``launched`` in all, and ``zone NAME``, ``market NAME``, ``type NAME``
+    among these."""
     queues: dict[str, Match] = field(default_factory=dict)
     metrics: dict[str, Match] = field(default_factory=dict)
     """The sum of what the functions emitted since the start."""
+    seconds: Match | None = None
+    """How long the whole took, of the scaled clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +407,14 @@ class Scenario:
     description: str = ""
     stack: dict[str, Any] | None = None
     """What the stack is deployed with, as in cdk.json's ``reprieve``; None: the usual."""
+    world: WorldAction | None = None
+    """How the world is from the start."""
+
+    @property
+    def submitted_later(self) -> frozenset[str]:
+        """Name the jobs that a step submits."""
+        actions = [step.action for step in self.steps]
+        return frozenset(a.job for a in actions if isinstance(a, JobAction) and a.do == "submit")
 
     @property
     def notice_seconds(self) -> float:

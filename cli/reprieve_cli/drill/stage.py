@@ -92,6 +92,7 @@ class View:
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _hosts_before: frozenset[str] = frozenset()
     _calls_before: int = 0
+    _requests_before: int = 0
     _world_before: int = 0
 
     @classmethod
@@ -102,6 +103,7 @@ class View:
             stage,
             _hosts_before=frozenset(host.instance_id for host in world.hosts()),
             _calls_before=_last(world.calls()),
+            _requests_before=_last(world.metadata_requests()),
             _world_before=_last(world.log()),
         )
 
@@ -131,6 +133,18 @@ class View:
     def calls(self) -> list[dict[str, Any]]:
         """Return the AWS calls since."""
         return self.stage.world.calls(since=self._calls_before)
+
+    def metadata_requests(self) -> list[dict[str, Any]]:
+        """Return the same of the hosts' metadata services."""
+        return self.stage.world.metadata_requests(since=self._requests_before)
+
+    def calls_of(self, service: str) -> list[dict[str, Any]]:
+        """Return what is counted for *service*: ``imds`` is the metadata's."""
+        return self.metadata_requests() if service == "imds" else self.calls()
+
+    def calls_in_flight(self) -> list[dict[str, Any]]:
+        """Return those that nobody has answered yet."""
+        return self.stage.world.calls_in_flight()
 
     def world(self) -> list[dict[str, Any]]:
         """Return the world's timeline since."""

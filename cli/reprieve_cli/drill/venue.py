@@ -103,4 +103,4 @@ def _live_jobs(stage: Stage) -> set[str]:
 def _cancel(stage: Stage, jobs: set[str]) -> None:
     for job_id in sorted(jobs):
         with contextlib.suppress(ReprieveError):  # it ended meanwhile
-            Cancel(jobs=stage.cloud.jobs, now=stage.cloud.now)(job_id)
+            Cancel(rows=stage.cloud.rows, now=stage.cloud.now)(job_id)

@@ -60,7 +60,7 @@ class WorldClient:
         self,
         instance_id: str,
         *,
-        action: str = "terminate",
+        action: str | None = "terminate",
         channels: Iterable[str] | None = None,
         in_seconds: float | None = None,
         reclaim: bool = True,
@@ -68,13 +68,14 @@ class WorldClient:
         """
         Give *instance_id* an interruption notice.
 
-        *channels*: ``metadata`` and ``event``, both by default. The host is killed when
+        *action* None: the notice doesn't say what will happen. *channels*: ``metadata`` and
+        ``event``, both by default. The host is killed when
         *in_seconds* (default: the cloud's notice) are over, unless *reclaim* is false.
         """
         self._act(
             instance_id,
             "notice",
-            action=action,
+            action=action or "",
             channels=None if channels is None else list(channels),
             in_seconds=in_seconds,
             reclaim=reclaim,
@@ -86,6 +87,14 @@ class WorldClient:
     def kill(self, instance_id: str, *, events: bool = True) -> None:
         """End the host without notice; without *events* not even its end is announced."""
         self._act(instance_id, "kill", events=events)
+
+    def terminate(self, instance_id: str) -> None:
+        """End the host as its owner does, in the console."""
+        self._act(instance_id, "terminate")
+
+    def crash(self, instance_id: str) -> None:
+        """Kill the host's agent and nothing else; the host starts it again."""
+        self._act(instance_id, "crash")
 
     def freeze(self, instance_id: str) -> None:
         """Stop every process of the host."""
@@ -128,12 +137,15 @@ class WorldClient:
         ]
         return delivered
 
-    def add_fault(self, service: str, action: str, then: Json, **limits: Any) -> Json:
+    def add_fault(
+        self, service: str, action: str, then: Json | Sequence[Json], **limits: Any
+    ) -> Json:
         """
         Script a fault for calls of *action* of *service* (wildcards allowed).
 
-        *then*: error {code, message, status}, reply {…}, delay_seconds, drop before|after,
-        duplicate n. *limits*: times, seconds, skip, caller, instance_id, resource.
+        *then*: error {code, message, status, reason}, reply {…}, delay_seconds, drop
+        before|during|after, duplicate n, kill before|after, pass true; of several each call gets
+        the next one. *limits*: times, seconds, skip, caller, instance_id, resource, key.
         """
         body = {"service": service, "action": action, "then": then, **limits}
         return self._json(self._send("POST", "faults", body))
@@ -149,6 +161,10 @@ class WorldClient:
     def calls(self, *, since: int = 0, **equal: object) -> list[Json]:
         """Return the AWS calls that ended after number *since*, with fields *equal* to these."""
         return _where(self._list(self._get("calls", since=since)), equal)
+
+    def metadata_requests(self, *, since: int = 0, **equal: object) -> list[Json]:
+        """Return the hosts' requests to their metadata services, as calls of service ``imds``."""
+        return _where(self._list(self._get("metadata", since=since)), equal)
 
     def calls_in_flight(self, **equal: object) -> list[Json]:
         """Return the AWS calls that nobody has answered yet, long polls among them."""

@@ -34,6 +34,7 @@ class Control:
         events: Events,
         faults: Faults,
         calls: CallLog,
+        requests: CallLog,
         timeline: Timeline,
         sweep: Sweep,
         pump: Pump,
@@ -44,6 +45,7 @@ class Control:
         self._events = events
         self._faults = faults
         self._calls = calls
+        self._requests = requests
         self._timeline = timeline
         self._sweep = sweep
         self._pump = pump
@@ -59,6 +61,7 @@ class Control:
             ("POST", "faults"): self._post_fault,
             ("DELETE", "faults"): self._delete_faults,
             ("GET", "calls"): self._get_calls,
+            ("GET", "metadata"): self._get_metadata,
             ("GET", "log"): self._get_log,
             ("POST", "sweep"): self._post_sweep,
             ("POST", "pump"): self._post_pump,
@@ -68,6 +71,8 @@ class Control:
             "notice": self._notice,
             "rebalance": self._rebalance,
             "kill": self._kill,
+            "terminate": self._terminate,
+            "crash": self._crash,
             "freeze": self._freeze,
             "thaw": self._thaw,
             "reboot": self._reboot,
@@ -107,7 +112,7 @@ class Control:
     async def _notice(self, instance_id: str, body: Body) -> None:
         self._hosts.notice(
             instance_id,
-            action=body.get("action", "terminate"),
+            action=body.get("action", "terminate") or None,
             channels=_channels(body),
             in_seconds=body.get("in_seconds"),
             reclaim=body.get("reclaim", True),
@@ -118,6 +123,12 @@ class Control:
 
     async def _kill(self, instance_id: str, body: Body) -> None:
         self._hosts.kill(instance_id, events=body.get("events", True))
+
+    async def _terminate(self, instance_id: str, _body: Body) -> None:
+        await self._hosts.terminate([instance_id])
+
+    async def _crash(self, instance_id: str, _body: Body) -> None:
+        self._hosts.crash(instance_id)
 
     async def _freeze(self, instance_id: str, _body: Body) -> None:
         self._hosts.freeze(instance_id)
@@ -167,6 +178,9 @@ class Control:
         if body.get("in_flight"):
             return self._calls.in_flight()
         return self._calls.since(int(body.get("since", 0)))
+
+    async def _get_metadata(self, body: Body) -> list[Body]:
+        return self._requests.since(int(body.get("since", 0)))
 
     async def _get_log(self, body: Body) -> list[Body]:
         return self._timeline.since(int(body.get("since", 0)))

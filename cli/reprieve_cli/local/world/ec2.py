@@ -106,7 +106,11 @@ class Ec2:
                 "InvalidParameterCombination",
                 "The parameter instancesSet cannot be used with the parameter maxResults",
             )
-        visible = {one.instance_id: one for one in self._hosts.all() if self._visible(one)}
+        visible = {
+            one.instance_id: one
+            for one in self._hosts.all()
+            if self._visible(one) and self._hosts.remembered(one)
+        }
         missing = [found for found in ids or [] if found not in visible]
         if missing:  # what is not visible yet does not exist yet
             raise not_found(missing)

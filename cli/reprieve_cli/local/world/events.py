@@ -13,22 +13,40 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from reprieve_cli.local.world.faults import EVENTBRIDGE, Effect, Faults
+from reprieve_cli.local.world.wire import Call
+
 if TYPE_CHECKING:
     from reprieve_cli.local.world.timeline import Timeline
     from reprieve_cli.local.world.upstream import Upstream
 
 
 class Events:
-    def __init__(self, upstream: Upstream, timeline: Timeline) -> None:
+    def __init__(self, upstream: Upstream, timeline: Timeline, faults: Faults) -> None:
         self._upstream = upstream
         self._timeline = timeline
-        self._tasks: set[asyncio.Task[int]] = set()
+        self._faults = faults
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def publish(self, event: dict[str, Any]) -> None:
-        """Deliver *event* in the background; the timeline tells to how many targets it went."""
-        task = asyncio.create_task(self.deliver(event))
+        """
+        Deliver an *event* of the world's own in the background, as scripted faults allow.
+
+        The timeline tells to how many targets it went, or that it got lost.
+        """
+        call = Call(EVENTBRIDGE, event["detail-type"])
+        effect = self._faults.take(call, event["detail"].get("instance-id"))
+        task = asyncio.create_task(self._publish(event, effect or Effect()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _publish(self, event: dict[str, Any], effect: Effect) -> None:
+        await asyncio.sleep(effect.delay_seconds)
+        if effect.drop:
+            self._note(event, delivered=0, error="lost: scripted fault")
+            return
+        for _ in range(1 + effect.duplicate):
+            await self.deliver(event)
 
     async def deliver(self, event: dict[str, Any]) -> int:
         """Hand *event* to the targets of every rule it matches; return how many got it."""

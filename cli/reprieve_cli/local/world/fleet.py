@@ -12,13 +12,13 @@ import hashlib
 import json
 import math
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reprieve_cli.local.world.catalogue import instance_types
 from reprieve_cli.local.world.errors import AwsError
-from reprieve_cli.local.world.instances import GONE, Instance, Template, tags_for
+from reprieve_cli.local.world.instances import GONE, Instance, State, Template, tags_for
 from reprieve_cli.local.world.market import ON_DEMAND, SPOT, Market, Pool
 
 if TYPE_CHECKING:
@@ -78,15 +78,64 @@ class _Answer:
     future: asyncio.Future[dict[str, Any]]
 
 
+class Quota:
+    """The account's limit of vCPUs in one market, counted for each class of types by itself."""
+
+    def __init__(self, limit: int | None, market: str, used: Counter[str]) -> None:
+        self._limit = limit
+        self._market = market
+        self._used = used
+
+    @classmethod
+    def of(cls, limit: int | None, market: str, instances: list[Instance]) -> Quota:
+        """Count every instance that isn't terminated: a dying one still takes its place."""
+        used: Counter[str] = Counter()
+        for one in instances:
+            if one.pool.market == market and one.state not in {State.TERMINATED, State.STOPPED}:
+                used[_class(one.pool.type)] += instance_types()[one.pool.type].vcpus
+        return cls(limit, market, used)
+
+    def allows(self, kind: str) -> bool:
+        wanted = self._used[_class(kind)] + instance_types()[kind].vcpus
+        return self._limit is None or wanted <= self._limit
+
+    def take(self, kind: str) -> None:
+        self._used[_class(kind)] += instance_types()[kind].vcpus
+
+    def give_back(self, kind: str) -> None:
+        self._used[_class(kind)] -= instance_types()[kind].vcpus
+
+    def refusal(self) -> tuple[str, str]:
+        """Return EC2's code and message."""
+        if self._market == SPOT:
+            return "MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"
+        message = (
+            f"You have requested more vCPU capacity than your current vCPU limit of {self._limit} "
+            "allows for the instance bucket that the specified instance type belongs to."
+        )
+        return "VcpuLimitExceeded", message
+
+
+def _class(kind: str) -> str:
+    """Return the quota that *kind* counts against: P, or G and VT."""
+    return "P" if kind.startswith("p") else "G and VT"
+
+
 class Fleets:
     """Sells instances to fleet calls; *launch* brings a sold instance to life."""
 
     def __init__(
-        self, *, market: Market, facts: Ec2Facts, launch: Callable[[Instance], None]
+        self,
+        *,
+        market: Market,
+        facts: Ec2Facts,
+        launch: Callable[[Instance], None],
+        instances: Callable[[], list[Instance]],
     ) -> None:
         self._market = market
         self._facts = facts
         self._launch = launch
+        self._instances = instances
         self._answers: dict[str, _Answer] = {}
         self._launched: dict[str, list[Instance]] = {}
 
@@ -195,15 +244,17 @@ class Fleets:
         strategy = options.get("AllocationStrategy", "lowest-price")
         order = ranked(offered, strategy=strategy, wanted=wanted)
         least = float(options.get("MinTargetCapacity", 0))
+        quota = Quota.of(self._market.settings.quota(market), market, self._instances())
         for group in _groups(order, options):
             errors: list[dict[str, Any]] = []
-            sold = _take(group, wanted=wanted, errors=errors)
+            sold = _take(group, wanted=wanted, errors=errors, quota=quota)
             sale.errors += errors
             if sold and _weight(sold) >= least:
                 sale.sold += sold
                 return sale
-            for _, pool in sold:
+            for candidate, pool in sold:
                 pool.give_back()
+                quota.give_back(candidate.type)
         return sale
 
 
@@ -257,7 +308,11 @@ def _groups(
 
 
 def _take(
-    group: list[tuple[Candidate, Pool]], *, wanted: float, errors: list[dict[str, Any]]
+    group: list[tuple[Candidate, Pool]],
+    *,
+    wanted: float,
+    errors: list[dict[str, Any]],
+    quota: Quota,
 ) -> list[tuple[Candidate, Pool]]:
     sold: list[tuple[Candidate, Pool]] = []
     for candidate, pool in group:
@@ -266,9 +321,13 @@ def _take(
                 message = "Your Spot request price is lower than the minimum required price."
                 errors.append(_error(candidate, pool.market, "SpotMaxPriceTooLow", message))
                 break
+            if not quota.allows(candidate.type):
+                errors.append(_error(candidate, pool.market, *quota.refusal()))
+                break
             if not pool.take():
                 errors.append(_error(candidate, pool.market, *_dry(candidate, pool.market)))
                 break
+            quota.take(candidate.type)
             sold.append((candidate, pool))
     return sold
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import math
+import signal
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from reprieve_cli.local import processes
 from reprieve_cli.local.world import shapes
 from reprieve_cli.local.world.instances import GONE, LIVE, Instance, State, not_found, state_change
 from reprieve_cli.local.world.machine import Machine, NoAgentError, Site
@@ -113,6 +115,13 @@ class Hosts:
         lag = dt.timedelta(seconds=self._market.settings.registration_seconds)
         return now() >= instance.running_at + lag
 
+    def remembered(self, instance: Instance) -> bool:
+        """Whether EC2 still knows the host: it forgets the terminated ones after a while."""
+        if instance.state is not State.TERMINATED or instance.ended_at is None:
+            return True
+        kept = dt.timedelta(seconds=self._market.settings.forgotten_after_seconds)
+        return now() < instance.ended_at + kept
+
     def frozen(self, instance_id: str) -> bool:
         return instance_id in self._frozen
 
@@ -174,6 +183,9 @@ class Hosts:
 
     async def terminate(self, instance_ids: list[str]) -> list[dict[str, Any]]:
         """Begin to end the hosts as their owner asked; describe the changes as EC2 does."""
+        forgotten = [i for i in instance_ids if self.owns(i) and not self.remembered(self.get(i))]
+        if forgotten:
+            raise not_found(forgotten)
         instances = self.get_all(instance_ids)
         changes = []
         for instance in instances:
@@ -197,7 +209,7 @@ class Hosts:
         self,
         instance_id: str,
         *,
-        action: str = "terminate",
+        action: str | None = "terminate",
         channels: frozenset[Channel] = BOTH,
         in_seconds: float | None = None,
         reclaim: bool = True,
@@ -205,7 +217,8 @@ class Hosts:
         """
         Announce that EC2 takes the host back in *in_seconds* (default: the world's notice).
 
-        Its spot request says so too, whatever the channels. With *reclaim* false it never
+        *action* None leaves open what will happen. Its spot request says so too, whatever the
+        channels. With *reclaim* false it never
         comes to it, as happens in the field.
         """
         instance = self._on(instance_id)
@@ -226,7 +239,7 @@ class Hosts:
         else:
             self._spawn(self._reclaim(instance, action, wait))
 
-    async def _reclaim(self, instance: Instance, action: str, wait: dt.timedelta) -> None:
+    async def _reclaim(self, instance: Instance, action: str | None, wait: dt.timedelta) -> None:
         await asyncio.sleep(wait.total_seconds())
         if instance.state not in LIVE:
             return
@@ -250,6 +263,15 @@ class Hosts:
         instance = self._on(instance_id)
         self._note("killed", instance, events=events)
         self._end(instance, reason=RECLAIMED if instance.is_spot else HARDWARE, events=events)
+
+    def crash(self, instance_id: str) -> None:
+        """Kill the agent and nothing else; the host starts it again."""
+        instance = self._on(instance_id)
+        pid = self.machine(instance_id).pid
+        if pid is None:
+            raise WrongStateError(f"{instance_id} runs no agent now")
+        processes.send([pid], signal.SIGKILL)
+        self._note("agent crashed", instance)
 
     def freeze(self, instance_id: str) -> None:
         instance = self._on(instance_id)

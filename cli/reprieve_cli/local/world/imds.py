@@ -185,7 +185,8 @@ def _facts(instance: Instance) -> dict[str, str]:
     }
     if instance.action is not None:
         action, when = instance.action
-        facts["spot/instance-action"] = json.dumps({"action": action, "time": shapes.second(when)})
+        said = {} if action is None else {"action": action}
+        facts["spot/instance-action"] = json.dumps({**said, "time": shapes.second(when)})
         if action == "terminate":
             facts["spot/termination-time"] = shapes.second(when)
     if instance.rebalance_at is not None:

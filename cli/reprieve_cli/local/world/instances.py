@@ -101,8 +101,8 @@ class Instance:
     """Code and message, once it is gone."""
     spot_status: tuple[str, str] = ("active", "fulfilled")
     """State and status code of its spot request."""
-    action: tuple[str, dt.datetime] | None = None
-    """spot/instance-action of its metadata: what will happen, and when."""
+    action: tuple[str | None, dt.datetime] | None = None
+    """spot/instance-action of its metadata: what will happen, if it says so, and when."""
     rebalance_at: dt.datetime | None = None
     """When its metadata began to show a rebalance recommendation."""
 

@@ -8,7 +8,7 @@ a host its owner ends gives one back, a host that EC2 reclaims does not. None is
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from reprieve_cli.local.world.catalogue import InstanceType, instance_types, offered_in
@@ -59,9 +59,16 @@ class Pool:
             self.capacity += 1
 
 
+# Of EC2's 120 seconds of notice: what scales with the world's own.
+_REAL_NOTICE_SECONDS = 120.0
+_REGISTRATION_SECONDS = 30.0  # at best; minutes on a bad day
+_VISIBLE_AFTER_SECONDS = 1.0
+_FORGOTTEN_AFTER_SECONDS = 3600.0
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the world lags; seconds."""
+    """How the world lags, in seconds, and the account's quotas: of each class of types (G, P)."""
 
     boot_seconds: float = 0.1
     """From the launch to state running, when the agent starts."""
@@ -69,8 +76,26 @@ class Settings:
     """From running until SSM knows the host; SendCommand before it is InvalidInstanceId."""
     visible_after_seconds: float = 0.0
     """From the launch until DescribeInstances shows the host."""
+    forgotten_after_seconds: float = _FORGOTTEN_AFTER_SECONDS
+    """From a host's end until EC2 knows nothing of it."""
     shutdown_seconds: float = 2.0
     """What a host gets between SIGTERM and SIGKILL when its owner terminates it."""
+    spot_vcpus: int | None = None
+    """Of all Spot hosts that aren't terminated yet; None is no limit."""
+    on_demand_vcpus: int | None = None
+
+    @classmethod
+    def of_notice(cls, seconds: float) -> Settings:
+        """Return EC2's lags, at the speed of a world whose notice takes so long."""
+        scale = seconds / _REAL_NOTICE_SECONDS
+        return cls(
+            registration_seconds=_REGISTRATION_SECONDS * scale,
+            visible_after_seconds=_VISIBLE_AFTER_SECONDS * scale,
+            forgotten_after_seconds=_FORGOTTEN_AFTER_SECONDS * scale,
+        )
+
+    def quota(self, market: str) -> int | None:
+        return self.spot_vcpus if market == SPOT else self.on_demand_vcpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +118,10 @@ class Market:
         return self.spot if market == SPOT else self.on_demand
 
     def replace(self, described: dict[str, Any]) -> None:
-        """Replace what *described* names: ``pools``, ``on_demand``, ``settings``."""
-        fresh = market_from({**self.describe(), **described}, region=self.region)
+        """Replace what *described* names: ``pools``, ``on_demand``, and of ``settings`` some."""
+        own = self.describe()
+        settings = {**own["settings"], **described.get("settings", {})}
+        fresh = market_from({**own, **described, "settings": settings}, region=self.region)
         if "pools" in described:
             self.spot = fresh.spot
             self.prices += fresh.prices
@@ -124,14 +151,20 @@ class Market:
         }
 
 
-def market_from(described: dict[str, Any] | None, *, region: str) -> Market:
+def market_from(
+    described: dict[str, Any] | None,
+    *,
+    region: str,
+    notice_seconds: float = _REAL_NOTICE_SECONDS,
+) -> Market:
     """
     Build the market of *region* from its description.
 
     ``pools`` lists {type, zone, price, capacity, estimate}; without it every type of the
     catalogue is sold in every zone that offers it, without limit. ``on_demand`` is such a list
     too, or {type: {price, capacity}} for all zones that offer the type; without it there is no
-    limit. ``settings`` are the lags. Raise ``MarketError`` for what makes no sense.
+    limit. ``settings`` are the lags and quotas; those that aren't named are EC2's, scaled to
+    a notice of *notice_seconds*. Raise ``MarketError`` for what makes no sense.
     """
     described = described or {}
     unknown = set(described) - {"pools", "on_demand", "settings"}
@@ -152,7 +185,7 @@ def market_from(described: dict[str, Any] | None, *, region: str) -> Market:
         region=region,
         spot={(pool.type, pool.zone): pool for pool in spot_pools},
         on_demand={(pool.type, pool.zone): pool for pool in own_pools},
-        settings=_settings(described.get("settings", {})),
+        settings=_settings(described.get("settings", {}), Settings.of_notice(notice_seconds)),
         prices=[Price(start, pool.type, pool.zone, pool.price) for pool in spot_pools],
     )
 
@@ -192,9 +225,9 @@ def _pool(item: dict[str, Any], *, market: str = SPOT) -> Pool:
         raise MarketError(f"pools: {kind.name} in {item['zone']}: {error}") from error
 
 
-def _settings(item: dict[str, Any]) -> Settings:
+def _settings(item: dict[str, Any], usual: Settings) -> Settings:
     try:
-        return Settings(**item)
+        return replace(usual, **item)
     except TypeError as error:
         raise MarketError(f"settings: {error}") from error
 

@@ -8,7 +8,8 @@ stream in both directions.
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
@@ -99,5 +100,28 @@ class Proxy:
         await streamed.write_eof()
         return streamed
 
+    async def respond_in_part(self, request: web.BaseRequest, answer: Answer) -> None:
+        """Hand the first half of *answer* to the caller, as if the connection broke then."""
+        body = answer.body
+        if body is None:
+            length = answer.response.content_length or 2 * _CHUNK
+            body = await answer.response.content.read(length // 2) * 2
+        answer.response.close()
+        await send_half(request, answer.response.headers, body, status=answer.status)
+
     async def close(self) -> None:
         await self._session.close()
+
+
+async def send_half(
+    request: web.BaseRequest, headers: Mapping[str, str], body: Any, *, status: int
+) -> None:
+    """Begin an answer with *body* and stop in the middle of it."""
+    kept = CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower() not in _HOP_BY_HOP
+    )
+    whole = bytes(body or b"")
+    kept["Content-Length"] = str(len(whole) or 1)
+    begun = web.StreamResponse(status=status, headers=kept)
+    await begun.prepare(request)
+    await begun.write(whole[: len(whole) // 2])

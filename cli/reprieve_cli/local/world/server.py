@@ -12,16 +12,17 @@ import asyncio
 import contextlib
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import aiohttp
 from aiohttp import web
 
-from reprieve_cli.local.world import models, query, wire
+from reprieve_cli.local.world import callers, models, query, wire
 from reprieve_cli.local.world.calls import CallLog, error_code
 from reprieve_cli.local.world.errors import AwsError
+from reprieve_cli.local.world.faults import IMDS as IMDS_SERVICE
 from reprieve_cli.local.world.hosts import Wire
-from reprieve_cli.local.world.proxy import Answer, Proxy
+from reprieve_cli.local.world.proxy import Answer, Proxy, send_half
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 CONTROL = "/_world/"
 IMDS = "/imds/"
 _FIRST_ERROR = 400
+_SERVER_ERROR = 500
+_BROKEN_OFF = "drop during"
 _CUT_POLL_SECONDS = 0.1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -58,6 +61,7 @@ class Server:
         proxy: Proxy,
         faults: Faults,
         calls: CallLog,
+        requests: CallLog,
         control: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         put_back: Callable[[str, bytes], Awaitable[None]],
     ) -> None:
@@ -68,6 +72,7 @@ class Server:
         self._proxy = proxy
         self._faults = faults
         self._calls = calls
+        self._requests = requests
         self._control = control
         self._put_back = put_back
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,16 +98,39 @@ class Server:
         if self._hosts.is_cut(instance_id, Wire.METADATA):
             await self._black_hole(instance_id, Wire.METADATA)
         key = path.strip("/").removeprefix("latest/").removeprefix("meta-data/")
-        effect = self._faults.take(wire.Call("imds", key), instance_id)
-        if effect is not None:
-            await asyncio.sleep(effect.delay_seconds)
-            if effect.drop:
-                raise ConnectionCutError
-            if effect.error:
-                return web.Response(status=effect.error.status, text=effect.error.message)
-            if effect.reply is not None:
-                return web.Response(text=json.dumps(effect.reply))
-        return await self._metadata.answer(request.method, path, request.headers, instance_id)
+        call = wire.Call(IMDS_SERVICE, key)
+        entry = self._requests.begin(call, instance_id=instance_id, facts={})
+        effect = self._faults.take(call, instance_id)
+        try:
+            answer = await self._tamper_metadata(request, entry, effect)
+        except ConnectionCutError:
+            self._requests.finish(entry, status=None)
+            raise
+        if answer is None:
+            headers = request.headers
+            answer = await self._metadata.answer(request.method, path, headers, instance_id)
+        self._requests.finish(entry, status=answer.status)
+        return answer
+
+    async def _tamper_metadata(
+        self, request: web.BaseRequest, entry: dict[str, Any], effect: Effect | None
+    ) -> web.Response | None:
+        """Return what is answered instead; None where the metadata service itself answers."""
+        if effect is None:
+            return None
+        entry["fault"] = str(effect)
+        await asyncio.sleep(effect.delay_seconds)
+        if effect.kill:
+            callers.kill(callers.find(_port(request)))
+        if effect.drop or effect.kill:
+            raise ConnectionCutError
+        if effect.error:
+            status = effect.error.status or _SERVER_ERROR
+            return web.Response(status=status, text=effect.error.message)
+        if effect.reply is not None:
+            text = effect.reply if isinstance(effect.reply, str) else json.dumps(effect.reply)
+            return web.Response(text=text)
+        return None
 
     # ------------------------------------------------------------------ AWS calls
     async def _serve_call(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -120,9 +148,19 @@ class Server:
         if instance_id and self._hosts.is_cut(instance_id, Wire.NETWORK):
             await self._abandon(call, outcome)  # cut off meanwhile: the answer gets lost
             await self._black_hole(instance_id, Wire.NETWORK)
+        if entry["fault"] == _BROKEN_OFF:
+            await self._break_off(request, outcome)
         if isinstance(outcome, web.Response):
             return outcome
         return await self._proxy.respond(request, outcome)
+
+    async def _break_off(self, request: web.BaseRequest, outcome: Outcome) -> NoReturn:
+        """Let half of the answer arrive."""
+        if isinstance(outcome, web.Response):
+            await send_half(request, outcome.headers, outcome.body, status=outcome.status)
+        else:
+            await self._proxy.respond_in_part(request, outcome)
+        raise ConnectionCutError
 
     async def _outcome(
         self, request: web.BaseRequest, call: wire.Call, body: bytes | None, entry: dict[str, Any]
@@ -172,14 +210,13 @@ class Server:
         entry: dict[str, Any],
         effect: Effect,
     ) -> Outcome:
-        entry["fault"] = _named(effect)
+        entry["fault"] = str(effect)
+        if effect.kill:
+            entry["killed"] = callers.find(_port(request))
         await asyncio.sleep(effect.delay_seconds)
-        if effect.drop == "before":
-            raise ConnectionCutError
+        _strike(effect, "before", entry)
         if effect.error is not None:
-            failure = effect.error
-            error = AwsError(failure.code, failure.message, status=failure.status)
-            return self._refuse(call, error, entry)
+            return self._refuse(call, effect.error.of(call, effect.key), entry)
         if effect.reply is not None:
             return self._reply(call, effect.reply, entry)
         if effect.duplicate and body is None:
@@ -189,10 +226,12 @@ class Server:
             again = self._calls.begin(call, instance_id=entry["instance_id"], facts={})
             again["fault"] = "duplicate"
             await self._abandon(call, await self._answer(request, call, body, again))
-        if effect.drop == "after":
+        try:
+            _strike(effect, "after", entry)
+        except ConnectionCutError:
             if not isinstance(outcome, web.Response):
                 outcome.response.close()
-            raise ConnectionCutError
+            raise
         return outcome
 
     async def _answer(
@@ -227,7 +266,7 @@ class Server:
 
     def _refuse(self, call: wire.Call, error: AwsError, entry: dict[str, Any]) -> web.Response:
         request_id = str(uuid.uuid4())
-        body, kind = wire.error_body(call, error.code, error.message, request_id=request_id)
+        body, kind = wire.error_body(call, error, request_id=request_id)
         headers = {"Content-Type": kind, "x-amzn-RequestId": request_id}
         if call.protocol in {"json", "rest-json", "cbor"}:
             headers["x-amzn-ErrorType"] = error.code
@@ -275,11 +314,15 @@ class Server:
         raise ConnectionCutError
 
 
-def _named(effect: Effect) -> str:
-    if effect.error:
-        return f"error {effect.error.code}"
-    if effect.drop:
-        return f"drop {effect.drop}"
-    if effect.reply is not None:
-        return "reply"
-    return f"duplicate {effect.duplicate}" if effect.duplicate else "delay"
+def _strike(effect: Effect, moment: str, entry: dict[str, Any]) -> None:
+    """Kill the caller, or cut it off, if *effect* does so at this *moment*."""
+    if effect.kill == moment:
+        callers.kill(entry["killed"])
+    if moment in {effect.kill, effect.drop}:
+        raise ConnectionCutError
+
+
+def _port(request: web.BaseRequest) -> int:
+    """Return the caller's own port."""
+    name = request.transport.get_extra_info("peername") if request.transport else None
+    return int(name[1]) if name else 0

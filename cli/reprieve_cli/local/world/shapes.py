@@ -44,10 +44,13 @@ def event(
     }
 
 
-def interruption(instance: Instance, action: str, *, account: str) -> dict[str, Any]:
+def interruption(instance: Instance, action: str | None, *, account: str) -> dict[str, Any]:
     return event(
         "EC2 Spot Instance Interruption Warning",
-        {"instance-id": instance.instance_id, "instance-action": action},
+        {
+            "instance-id": instance.instance_id,
+            **({} if action is None else {"instance-action": action}),
+        },
         source="aws.ec2",
         account=account,
         region=instance.region,

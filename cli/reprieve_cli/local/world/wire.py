@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from reprieve_cli.local.world import models, query
+from reprieve_cli.local.world.errors import AwsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -211,8 +212,9 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(f"^{pattern}{re.escape(path[end:])}/?$")
 
 
-def error_body(call: Call, code: str, message: str, *, request_id: str) -> tuple[bytes, str]:
-    """Write an error as *call*'s service would; return the body and its content type."""
+def error_body(call: Call, error: AwsError, *, request_id: str) -> tuple[bytes, str]:
+    """Write *error* as *call*'s service would; return the body and its content type."""
+    code, message = error.code, error.message
     match call.protocol:
         case "ec2":
             return query.error(code, message, request_id=request_id), "text/xml;charset=UTF-8"
@@ -229,7 +231,7 @@ def error_body(call: Call, code: str, message: str, *, request_id: str) -> tuple
         case "cbor":
             return _cbor_error(code, message), "application/cbor"
         case _:
-            body = json.dumps({"__type": code, "message": message})
+            body = json.dumps({"__type": code, "message": message, **error.fields})
             return body.encode(), f"application/x-amz-json-{call.json_version}"
 
 

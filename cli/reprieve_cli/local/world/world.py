@@ -60,8 +60,11 @@ class World:
         timeline = Timeline()
         calls = CallLog()
         faults = Faults()
-        events = Events(upstream, timeline)
-        market = market_from(settings.market, region=settings.region)
+        requests = CallLog()
+        events = Events(upstream, timeline, faults)
+        market = market_from(
+            settings.market, region=settings.region, notice_seconds=settings.notice_seconds
+        )
         hosts = Hosts(
             site=_site(settings),
             market=market,
@@ -77,7 +80,9 @@ class World:
             account=settings.account,
             region=settings.region,
         )
-        fleets = Fleets(market=market, facts=Account(upstream), launch=hosts.launch)
+        fleets = Fleets(
+            market=market, facts=Account(upstream), launch=hosts.launch, instances=hosts.all
+        )
         sweep = Sweep(upstream, timeline, account=settings.account)
         pump = Pump(upstream, timeline)
         proxy = Proxy(address)
@@ -87,6 +92,7 @@ class World:
             events=events,
             faults=faults,
             calls=calls,
+            requests=requests,
             timeline=timeline,
             sweep=sweep,
             pump=pump,
@@ -100,6 +106,7 @@ class World:
             proxy=proxy,
             faults=faults,
             calls=calls,
+            requests=requests,
             control=control,
             put_back=Queues(upstream).put_back,
         )
