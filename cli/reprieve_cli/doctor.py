@@ -151,7 +151,7 @@ def _quotas(session: Session, stack: Stack) -> Iterator[Check]:
     types = sorted({kind for pool in stack.pools.values() for kind in pool.types})
     vcpus = _vcpus(session, types)
     for market in QUOTAS:
-        pools = [pool for pool in stack.pools.values() if market in pool.tiers]
+        pools = [p for p in stack.pools.values() if market in {tier.market for tier in p.tiers}]
         for pool in pools:
             yield judge_quota(pool, market, quotas=quotas, vcpus=vcpus)
 

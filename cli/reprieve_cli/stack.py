@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from reprieve.domain.capacity import Pool
+from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.host import Market
 from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
+from reprieve.ports.rows import Rows
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
 from reprieve_cli.errors import BadInputError
@@ -69,6 +69,7 @@ class Cloud:
     """Everything a command reaches; *stop_launching* keeps ``replace_host`` from running."""
 
     stack: Stack
+    rows: Rows
     jobs: JobStore
     orders: OrderStore
     hosts: HostStore
@@ -82,9 +83,7 @@ class Cloud:
     def settle(self) -> Settle:
         """Bring a job in line with its lease, or with what a person wants."""
         return Settle(
-            jobs=self.jobs,
-            hosts=self.hosts,
-            orders=self.orders,
+            rows=self.rows,
             fleet=self.fleet,
             mail=self.mail,
             retire=Retire(self.jobs, self.hosts, self.fleet),
@@ -100,12 +99,18 @@ def _pool(text: str) -> Pool | None:
         return Pool(
             name=raw["name"],
             types=tuple(raw["types"]),
-            tiers=tuple(Market(tier) for tier in raw["tiers"]),
+            tiers=tuple(Tier(tier) for tier in raw["tiers"]),
             launch_template=raw["launch_template"],
             launch_template_version=raw["launch_template_version"],
             work_queue_url=raw["work_queue_url"],
             max_hosts=int(raw["max_hosts"]),
             max_usd_per_hour=float(raw["max_usd_per_hour"]),
+            on_demand_base=int(raw.get("on_demand_base", 0)),
+            buffer=int(raw.get("buffer", 0)),
+            strategy=Strategy(raw.get("strategy", Strategy.PRICE_CAPACITY)),
+            reservations=tuple(raw.get("reservations", ())),
+            reservation_types=tuple(raw.get("reservation_types", ())),
+            spares_per_hour=int(raw.get("spares_per_hour", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from reprieve.adapters.memory import Memory
-from reprieve.domain.capacity import Pool
-from reprieve.domain.host import Market
+from reprieve.domain.capacity import Pool, Tier
 from reprieve_cli.app import run
 from reprieve_cli.stack import Cloud, Stack
 from tests.builders import POOL, at
@@ -78,7 +77,7 @@ def a_pool(name: str = POOL) -> Pool:
     return Pool(
         name=name,
         types=("g5.xlarge", "g6.xlarge"),
-        tiers=(Market.SPOT, Market.ON_DEMAND),
+        tiers=(Tier.SPOT, Tier.ON_DEMAND),
         launch_template="lt-0aaaaaaaaaaaaaaaa",
         launch_template_version="1",
         work_queue_url=f"https://sqs.us-east-1.amazonaws.com/000000000000/{name}",
@@ -102,6 +101,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     stopped: list[bool] = []
     cloud = Cloud(
         stack=stack,
+        rows=memory.rows,
         jobs=memory.jobs,
         orders=memory.orders,
         hosts=memory.hosts,

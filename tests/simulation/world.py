@@ -19,7 +19,7 @@ from random import Random
 from unittest.mock import patch
 
 from reprieve.adapters.memory import Memory
-from reprieve.domain.capacity import Pool
+from reprieve.domain.capacity import Pool, Tier
 from reprieve.domain.checkpoint import Manifest
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
@@ -604,7 +604,7 @@ def a_pool(name: str, max_hosts: int) -> Pool:
     return Pool(
         name=name,
         types=TYPES,
-        tiers=(Market.SPOT, Market.ON_DEMAND),
+        tiers=(Tier.SPOT, Tier.ON_DEMAND),
         launch_template="lt-0aaaaaaaaaaaaaaaa",
         launch_template_version="1",
         work_queue_url="https://queue/work",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from reprieve.adapters.memory import Memory
-from reprieve.domain.capacity import Pool
+from reprieve.domain.capacity import Pool, Tier
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import UnknownOutcomeError
-from reprieve.domain.host import CapacityPool, InstanceState, Market
+from reprieve.domain.host import CapacityPool, InstanceState
 from reprieve.domain.job import Job
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Channel, Notice, NoticeKind
@@ -27,7 +27,7 @@ def a_pool(**changes: object) -> Pool:
     settings: dict[str, object] = {
         "name": POOL,
         "types": ("g5.xlarge", "g6.xlarge"),
-        "tiers": (Market.SPOT, Market.ON_DEMAND),
+        "tiers": (Tier.SPOT, Tier.ON_DEMAND),
         "launch_template": "lt-0aaaaaaaaaaaaaaaa",
         "launch_template_version": "1",
         "work_queue_url": "https://queue/work",

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Json
 
-from reprieve.domain.capacity import Pool
+from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.host import Market
 
 Text = Annotated[str, Field(min_length=3)]
 
@@ -20,11 +19,15 @@ class PoolSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     types: tuple[str, ...] = Field(min_length=1)
-    tiers: tuple[Market, ...] = Field(min_length=1)
+    tiers: tuple[Tier, ...] = Field(min_length=1)
     max_hosts: Annotated[int, Field(ge=1)]
     max_usd_per_hour: Annotated[float, Field(gt=0)]
     on_demand_base: Annotated[int, Field(ge=0)] = 0
     buffer: Annotated[int, Field(ge=0)] = 0
+    strategy: Strategy = Strategy.PRICE_CAPACITY
+    reservations: tuple[str, ...] = ()
+    reservation_types: tuple[str, ...] = ()
+    spares_per_hour: Annotated[int, Field(ge=0)] = 0
     launch_template: str
     launch_template_version: str
     work_queue_url: str

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reprieve.domain.capacity import Census, NoPlan, Pool, backoff, plan_try, tier_market
+from reprieve.domain.capacity import Census, Cold, Pool, backoff
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import UnknownOutcomeError
-from reprieve.domain.host import CapacityPool, Host, Market
+from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Event, Job
 from reprieve.domain.lease import LeaseState
 from reprieve.domain.order import (
@@ -22,6 +22,7 @@ from reprieve.domain.order import (
     Plan,
     classify,
 )
+from reprieve.domain.planning import Proposal, View, plan
 from reprieve.ports.cloud import Fleet
 from reprieve.ports.hosts import HostStore, PoolMemory
 from reprieve.ports.jobs import JobStore
@@ -79,18 +80,18 @@ class ReplaceHost:
             unwanted = self._unwanted(order)
             if unwanted:
                 return self._close(order, OrderState.NOT_NEEDED, unwanted)
-            plan = self._plan(order, census)
-            if plan is None:
+            planned = self._plan(order, census)
+            if planned is None:
                 return self._close(
                     order, OrderState.NOT_NEEDED, "idle or booting hosts cover the demand"
                 )
-            if isinstance(plan, NoPlan):
+            if isinstance(planned, Proposal):
                 errors: tuple[FleetError, ...] = ()
-                reason, final = plan.reason, plan.final
+                reason, final = planned.reason, planned.final
             else:
-                answer = self._launch(plan)
+                answer = self._launch(planned)
                 if answer.instances:
-                    return self._landed(order, plan, answer)
+                    return self._landed(order, planned, answer)
                 errors = answer.errors
                 reason, final = answer.text(), _needs_a_person(errors)
             refused += errors
@@ -115,7 +116,7 @@ class ReplaceHost:
         lease = self.jobs.lease(job.lease_key)
         return lease is None or lease.state is not LeaseState.FREE
 
-    def _plan(self, order: Order, census: Census) -> Plan | NoPlan | None:
+    def _plan(self, order: Order, census: Census) -> Plan | Proposal | None:
         """Return the stored plan of this try, or a new one; None if no launch is needed."""
         stored = [t.plan for t in self.orders.tries(order.job, order.attempt) if t.n == order.try_n]
         if stored:
@@ -125,16 +126,18 @@ class ReplaceHost:
         if census.deficit(now=now, clock=self.clock, without=order) + pool.buffer <= 0:
             return None
         hosts = census.counted()
-        planned = plan_try(
-            order,
-            pool,
-            stack=self.stack,
+        market = pool.tier(order.tier, hosts).market
+        cold = self.memory.cold(pool.name, now=now)
+        view = View(
             subnets=self.subnets,
-            cold=self.memory.cold(pool.name, now=now),
-            prices=self.fleet.usd_per_hour(pool.types, tier_market(order.tier, pool, hosts)),
-            hosts=hosts,
+            hosts=census.hosts,
+            cold={capacity: Cold(now + self.clock.cold, why) for capacity, why in cold.items()},
+            usd={market: self.fleet.usd_per_hour(pool.types, market)},
         )
-        return planned if isinstance(planned, NoPlan) else self.orders.store_plan(planned)
+        proposal = plan(order.needs, pool, view, tier=order.tier, now=now, clock=self.clock)
+        if not proposal.offers:
+            return proposal
+        return self.orders.store_plan(proposal.plan([order.member], pool, stack=self.stack))
 
     def _launch(self, plan: Plan) -> FleetAnswer:
         answer = self.fleet.launch(plan)
@@ -200,8 +203,8 @@ class ReplaceHost:
             updated_at=self.now(),
         )
         self.orders.update(raised, was=order)
-        market: Market = self.pools[order.pool].tiers[raised.tier]
-        self._tell(order, "capacity", f"{reason}; next tier: {market}")
+        tier = self.pools[order.pool].tiers[raised.tier]
+        self._tell(order, "capacity", f"{reason}; next tier: {tier}")
         return raised
 
     def _unfilled(self, order: Order, reason: str, refused: list[FleetError]) -> Filled:
