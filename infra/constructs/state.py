@@ -64,8 +64,8 @@ class State(Construct):
                     index_name=LIVE_INDEX,
                     partition_key=_text("live_pk"),
                     sort_key=_text("live_sk"),
-                    # Lists only: whoever decides reads the row itself.
-                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                    # For lists and proposals: what is decided, the rows' own conditions prove.
+                    projection_type=dynamodb.ProjectionType.ALL,
                 )
             ],
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -98,7 +98,7 @@ def create_table(client: DynamoDBClient) -> None:
                     {"AttributeName": "live_pk", "KeyType": "HASH"},
                     {"AttributeName": "live_sk", "KeyType": "RANGE"},
                 ],
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
+                "Projection": {"ProjectionType": "ALL"},
             }
         ],
     )

@@ -6,10 +6,30 @@ from dataclasses import replace
 
 import pytest
 
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import StaleError
-from reprieve.domain.job import JobStatus
+from reprieve.domain.host import HostState
+from reprieve.domain.job import Job, JobStatus
+from reprieve.domain.needs import Needs
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, OrderState, Try
-from tests.builders import NOON, POOL, SPOT_A, SPOT_B, a_job, a_lease, a_plan, an_order, at
+from reprieve.ports.orders import Listing
+from reprieve.ports.rows import Alive, Chill, PutTry, Remember
+from tests.builders import (
+    HOST,
+    NOON,
+    OTHER_HOST,
+    POOL,
+    SPOT_A,
+    SPOT_B,
+    a_host,
+    a_job,
+    a_lease,
+    a_notice,
+    a_plan,
+    an_order,
+    at,
+)
 from tests.contract.stores import Stores
 
 
@@ -88,6 +108,58 @@ def test_an_order_is_listed_while_it_waits_and_again_when_it_is_reopened(stores:
         stores.orders.update(changed, was=order)
         order = changed
         assert stores.jobs.live(POOL).orders == ((("job-1", 1),) if listed else ())
+
+
+def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
+    job, order = a_job(), an_order(needs=Needs(gpus=2), at_risk=7)
+    stores.jobs.submit(job, a_lease(job))
+    stores.jobs.submit(over := a_job("job-2", status=JobStatus.FAILED), a_lease(over))
+    stores.orders.place(order)
+    stores.orders.place(an_order("job-3", state=OrderState.LANDED))
+    stores.hosts.adopt(host := a_host(notice=a_notice()))
+    stores.hosts.adopt(a_host(OTHER_HOST, state=HostState.GONE))
+    stores.pools.chill(POOL, SPOT_A, until=at(180), why="dry")
+    stores.rows.commit([Chill(POOL, SPOT_B, Cold(at(60), "taken"))])
+    for _ in range(2):
+        stores.rows.commit([Remember(POOL, SPOT_B, History(hours=1.5, launches_tried=1))])
+
+    assert stores.orders.listing(POOL) == Listing(
+        jobs={"job-1": job},
+        hosts={HOST: host},
+        orders={("job-1", 1): order},
+        cold={SPOT_A: Cold(at(180), "dry"), SPOT_B: Cold(at(60), "taken")},
+        history={(SPOT_B.type, SPOT_B.zone): History(hours=3.0, launches_tried=2)},
+    )
+    assert stores.orders.listing("elsewhere") == Listing()
+
+
+@pytest.mark.parametrize(
+    ("job", "attempt", "alive"),
+    [
+        (a_job(), 1, True),
+        (a_job(), 2, True),  # ordered on a notice, while attempt 1 still runs
+        (a_job(attempt=2), 1, False),
+        (a_job(), 3, False),
+        (a_job(status=JobStatus.CANCELLED), 1, False),
+        (a_job(status=JobStatus.SUCCEEDED), 2, False),
+        (a_job(status=JobStatus.PARKED), 1, True),
+        (a_job("job-9"), 1, False),
+    ],
+)
+def test_a_plan_is_for_an_attempt_that_is_alive_or_comes_next(
+    stores: Stores, job: Job, attempt: int, *, alive: bool
+) -> None:
+    stores.jobs.submit(job, a_lease(job))
+    row = Try("job-1", attempt, 1, a_plan(attempt=attempt), NOON)
+    writes = [PutTry(row, new=True), Alive("job-1", attempt)]
+
+    if alive:
+        stores.rows.commit(writes)
+    else:
+        with pytest.raises(StaleError):
+            stores.rows.commit(writes)
+
+    assert list(stores.orders.tries("job-1", attempt)) == ([row] if alive else [])
 
 
 def test_the_first_plan_of_a_try_stands_word_for_word(stores: Stores) -> None:

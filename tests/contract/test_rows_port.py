@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from reprieve.domain.capacity import Cold
 from reprieve.domain.errors import StaleError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
@@ -17,7 +18,6 @@ from reprieve.ports.rows import (
     AddEvents,
     Chill,
     CloseLease,
-    Cold,
     DropHold,
     NoteAttempt,
     PutHolds,

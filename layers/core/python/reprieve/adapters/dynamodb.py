@@ -189,6 +189,14 @@ class Table:
         )
         return [item["live_sk"]["S"] for item in items]
 
+    def live_items(self, pool: str) -> list[Item]:
+        """Return the rows of one pool's part of the index, whole; they may be a moment old."""
+        return self._query(
+            IndexName=keys.LIVE_INDEX,
+            KeyConditionExpression="live_pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": keys.live_pool(pool)}},
+        )
+
     def put(self, action: Put) -> None:
         """Store a row, or raise ``RefusedError``."""
         with no_answer_is_unknown(f"write {_text(action.key)}"), _refusal():

@@ -103,7 +103,9 @@ class DynamoPoolMemory:
     def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
         row = Update(
             key=keys.cold(pool, capacity),
-            assign=values(until=until, why=why) | expires(until),
+            assign=values(until=until, why=why)
+            | expires(until)
+            | live(pool, keys.cold(pool, capacity)[1]),
             condition=f"{ABSENT} OR #until < :until",
         )
         try:

@@ -6,14 +6,19 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from reprieve.adapters import keys
 from reprieve.adapters.codec import from_item, to_item
 from reprieve.adapters.dynamodb import ABSENT, Put, RefusedError, Table, Update, live, values
 from reprieve.adapters.dynamodb_jobs import put_job, stale_job
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import StaleError
+from reprieve.domain.host import Host
 from reprieve.domain.job import Job
 from reprieve.domain.order import FleetAnswer, Order, Plan, Try
+from reprieve.ports.orders import Listing
 
 
 class DynamoOrderStore:
@@ -58,6 +63,28 @@ class DynamoOrderStore:
     def tries(self, job: str, attempt: int) -> Sequence[Try]:
         items = self._table.partition(keys.order(job, attempt)[0], keys.TRY_PREFIX)
         return sorted((from_item(Try, item) for item in items), key=lambda row: row.n)
+
+    def listing(self, pool: str) -> Listing:
+        kinds: dict[str, type[Any]] = {
+            "JOB": Job,
+            "HOST": Host,
+            "ORDER": Order,
+            "COLD": Cold,
+            "SEEN": History,
+        }
+        rows: dict[type[Any], list[tuple[str, Any]]] = {kind: [] for kind in kinds.values()}
+        for item in self._table.live_items(pool):
+            sort_key = item["live_sk"]["S"]
+            kind = kinds.get(sort_key.partition("#")[0])
+            if kind:
+                rows[kind].append((sort_key, from_item(kind, item)))
+        return Listing(
+            jobs={job.id: job for _, job in rows[Job]},
+            hosts={host.instance_id: host for _, host in rows[Host]},
+            orders={order.key: order for _, order in rows[Order]},
+            cold={keys.cold_capacity(at): cold for at, cold in rows[Cold]},
+            history={keys.seen_place(at): seen for at, seen in rows[History]},
+        )
 
     def update(self, order: Order, *, was: Order) -> None:
         try:

@@ -23,16 +23,18 @@ from reprieve.adapters.dynamodb import (
     values,
 )
 from reprieve.adapters.keys import Key
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import StaleError
-from reprieve.domain.host import Host, HostState
-from reprieve.domain.job import Attempt, Event, Job
+from reprieve.domain.host import CapacityPool, Host, HostState
+from reprieve.domain.job import TERMINAL, Attempt, Event, Job
 from reprieve.domain.lease import Holds, Lease, LeaseKey, LeaseState
 from reprieve.domain.order import Order, Try
 from reprieve.ports.rows import (
     AddEvents,
+    Alive,
     Chill,
     CloseLease,
-    Cold,
     DropHold,
     NoteAttempt,
     PutHolds,
@@ -41,6 +43,7 @@ from reprieve.ports.rows import (
     PutLease,
     PutOrder,
     PutTry,
+    Remember,
     Snapshot,
     Unchanged,
     Wanted,
@@ -136,7 +139,11 @@ class DynamoRows:
             case AddEvents(job_id, events):
                 yield from (_event(job_id, event, seq) for seq, event in enumerate(events))
             case Chill(pool, capacity, cold):
-                yield Put(key=keys.cold(pool, capacity), item=to_item(cold) | expires(cold.until))
+                yield _chill(pool, capacity, cold)
+            case Remember(pool, capacity, history):
+                yield _remember(pool, capacity, history)
+            case Alive(job_id, attempt):
+                yield _alive(job_id, attempt)
             case Unchanged(row):
                 yield _check(row)
             case _:
@@ -221,6 +228,26 @@ def _merge(attempt: Attempt) -> Update:
 def _event(job_id: str, event: Event, seq: int) -> Put:
     item = to_item(event) | values(seq=seq) | expires(event.at + EVENTS_KEPT)
     return Put(key=keys.event(job_id, event), item=item)
+
+
+def _chill(pool: str, capacity: CapacityPool, cold: Cold) -> Put:
+    key = keys.cold(pool, capacity)
+    return Put(key=key, item=to_item(cold) | expires(cold.until) | live(pool, key[1]))
+
+
+def _remember(pool: str, capacity: CapacityPool, history: History) -> Update:
+    key = keys.seen(pool, capacity)
+    return Update(key=key, assign=live(pool, key[1]), add=to_item(history))
+
+
+def _alive(job_id: str, attempt: int) -> Check:
+    over = {f"over{n}": status for n, status in enumerate(sorted(TERMINAL))}
+    return Check(
+        key=keys.job(job_id),
+        condition=f"NOT #status IN ({', '.join(f':{name}' for name in over)}) "
+        "AND #attempt IN (:attempt, :before)",
+        values=values(attempt=attempt, before=attempt - 1, **over),
+    )
 
 
 def _check(row: Job | Host | Lease | Order | Holds) -> Check:

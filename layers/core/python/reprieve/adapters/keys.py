@@ -9,8 +9,9 @@ from datetime import datetime
 from reprieve.domain.host import CapacityPool, Host, HostState, Market
 from reprieve.domain.job import Event, Job, JobStatus
 from reprieve.domain.lease import LeaseKey
-from reprieve.domain.order import Order, OrderState
+from reprieve.domain.order import Order
 from reprieve.ports.jobs import Live
+from reprieve.ports.orders import LISTED_ORDERS
 
 Key = tuple[str, str]
 
@@ -19,8 +20,7 @@ EVENT_PREFIX = "EVENT#"
 ATTEMPT_PREFIX = "ATTEMPT#"
 TRY_PREFIX = "TRY#"
 COLD_PREFIX = "COLD#"
-
-LIVE_ORDERS = frozenset({OrderState.OPEN, OrderState.UNFILLED})
+SEEN_PREFIX = "SEEN#"
 
 
 def job(job_id: str) -> Key:
@@ -72,6 +72,17 @@ def watch(pool: str) -> Key:
     return f"POOL#{pool}#WATCH", "WATCH"
 
 
+def seen(pool: str, capacity: CapacityPool) -> Key:
+    """Return the key of a Spot pool's own history: the same type and zone, whatever is asked."""
+    return f"POOL#{pool}", f"{SEEN_PREFIX}{capacity.type}#{capacity.zone}"
+
+
+def seen_place(sort_key: str) -> tuple[str, str]:
+    """Read the sort key of a history: type and zone."""
+    kind, zone = sort_key.removeprefix(SEEN_PREFIX).split("#")
+    return kind, zone
+
+
 def live_pool(pool: str) -> str:
     return f"POOL#{pool}"
 
@@ -88,7 +99,7 @@ def live_host(row: Host) -> str | None:
 
 def live_order(row: Order) -> str | None:
     """Return the sort key in the index; None once the order is closed."""
-    return f"ORDER#{row.job}#{row.attempt:06d}" if row.state in LIVE_ORDERS else None
+    return f"ORDER#{row.job}#{row.attempt:06d}" if row.state in LISTED_ORDERS else None
 
 
 def read_live(sort_keys: list[str]) -> Live:

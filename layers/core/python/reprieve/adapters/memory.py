@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
 
 from reprieve.adapters import keys, rules
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import NOTHING_KNOWN, History
 from reprieve.domain.errors import (
     LeaseLostError,
     NotAdoptedError,
@@ -47,15 +49,17 @@ from reprieve.domain.order import (
     Try,
     classify,
 )
+from reprieve.domain.planning import added
 from reprieve.domain.silence import Sights
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
 from reprieve.ports.leases import Claim, Progress
+from reprieve.ports.orders import LISTED_ORDERS, Listing
 from reprieve.ports.rows import (
     AddEvents,
+    Alive,
     Chill,
     CloseLease,
-    Cold,
     DropHold,
     NoteAttempt,
     PutHolds,
@@ -64,6 +68,7 @@ from reprieve.ports.rows import (
     PutLease,
     PutOrder,
     PutTry,
+    Remember,
     Snapshot,
     Unchanged,
     Wanted,
@@ -128,6 +133,7 @@ class Memory:
         self.order_rows: dict[tuple[str, int], Order] = {}
         self.try_rows: dict[tuple[str, int, int], Try] = {}
         self.cold_rows: dict[tuple[str, CapacityPool], tuple[datetime, str]] = {}
+        self.seen_rows: dict[tuple[str, str, str], History] = {}
         self.watch_rows: dict[str, Sights] = {}
 
         self.rows = InMemoryRows(self)
@@ -215,6 +221,11 @@ class InMemoryRows:
                 return _state_and_try(stands) == _state_and_try(was)
             case PutTry(row, new):
                 return new != ((row.job, row.attempt, row.n) in rows.try_rows)
+            case Alive(job_id, attempt):
+                alive = rows.job_rows.get(job_id)
+                if alive is None or alive.terminal:
+                    return False
+                return alive.attempt in {attempt - 1, attempt}
             case Unchanged(row):
                 return self._unchanged(row)
             case _:
@@ -271,7 +282,11 @@ class InMemoryRows:
                 timeline.update({keys.event(job_id, event)[1]: event for event in events})
             case Chill(pool, capacity, cold):
                 rows.cold_rows[pool, capacity] = (cold.until, cold.why)
-            case Unchanged():
+            case Remember(pool, capacity, history):
+                place = (pool, capacity.type, capacity.zone)
+                seen = rows.seen_rows.get(place, NOTHING_KNOWN)
+                rows.seen_rows[place] = added(seen, history)
+            case Unchanged() | Alive():
                 return
             case _:
                 assert_never(write)
@@ -452,6 +467,20 @@ class InMemoryOrderStore:
     def update(self, order: Order, *, was: Order) -> None:
         self._match(was)
         self._memory.order_rows[order.job, order.attempt] = order
+
+    @_operation("orders.listing")
+    def listing(self, pool: str) -> Listing:
+        rows = self._memory
+        jobs = [job for job in rows.job_rows.values() if job.pool == pool and not job.terminal]
+        hosts = [host for host in rows.host_rows.values() if host.pool == pool]
+        orders = [order for order in rows.order_rows.values() if order.pool == pool]
+        return Listing(
+            jobs={job.id: job for job in jobs},
+            hosts={h.instance_id: h for h in hosts if h.state is not HostState.GONE},
+            orders={order.key: order for order in orders if order.state in LISTED_ORDERS},
+            cold={at: Cold(*row) for (name, at), row in rows.cold_rows.items() if name == pool},
+            history={place[1:]: seen for place, seen in rows.seen_rows.items() if place[0] == pool},
+        )
 
     @_operation("orders.unpark")
     def unpark(self, job: Job, order: Order, *, was: Order | None) -> Job:

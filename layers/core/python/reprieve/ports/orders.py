@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import History
+from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Job
-from reprieve.domain.order import FleetAnswer, Order, Plan, Try
+from reprieve.domain.order import FleetAnswer, Order, OrderState, Plan, Try
+
+LISTED_ORDERS = frozenset({OrderState.OPEN, OrderState.UNFILLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """
+    A whole pool as the index shows it: what isn't over, what is cold, what it has shown.
+
+    It may be a moment old, so it only proposes. What follows from it is committed over
+    the rows' own conditions, or decided after a strong read.
+    """
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+    orders: Mapping[tuple[str, int], Order] = field(default_factory=dict)
+    cold: Mapping[CapacityPool, Cold] = field(default_factory=dict)
+    history: Mapping[tuple[str, str], History] = field(default_factory=dict)
 
 
 class OrderStore(Protocol):
@@ -26,6 +48,9 @@ class OrderStore(Protocol):
 
     def tries(self, job: str, attempt: int) -> Sequence[Try]:
         """Return the tries, first one first."""
+
+    def listing(self, pool: str) -> Listing:
+        """Return the pool as its index shows it, in one call."""
 
     def update(self, order: Order, *, was: Order) -> None:
         """Store *order* if the row still has the state and the try that *was* says."""

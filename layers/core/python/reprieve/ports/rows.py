@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from typing import Any, Protocol, Self, TypeVar
 
+from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Attempt, Event, Job
@@ -24,14 +25,6 @@ T = TypeVar("T")
 OrderKey = tuple[str, int]  # job, attempt to be hosted
 TryKey = tuple[str, int, int]  # job, attempt, try
 ColdKey = tuple[str, CapacityPool]  # pool, what was asked of EC2
-
-
-@dataclass(frozen=True, slots=True)
-class Cold:
-    """Why a capacity pool isn't asked, and until when."""
-
-    until: datetime
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +210,23 @@ class Chill:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """Add *history* to what a Spot capacity pool has shown so far."""
+
+    pool: str
+    capacity: CapacityPool
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Require that the job isn't over, and that *attempt* is its current one or its next."""
+
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unchanged:
     """
     Require of a row that it is as it was read.
@@ -240,6 +250,8 @@ Write = (
     | NoteAttempt
     | AddEvents
     | Chill
+    | Remember
+    | Alive
     | Unchanged
 )
 
