@@ -45,6 +45,7 @@ class Nothing:
 
     reason: str
     anomaly: bool = False
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,9 @@ class End:
     """
     Close the attempt; with *successor* the next one is armed in the same transaction.
 
-    ``under_notice`` and ``unsaved`` feed the alarms: a loss nobody announced, and a
-    notice that didn't end in a checkpoint of the last step.
+    The flags feed the alarms: ``lost``, a loss nobody announced; ``unsaved``, a notice
+    that didn't end in a checkpoint of the last step; ``stuck``, attempt after attempt
+    without a new one.
     """
 
     job: Job
@@ -75,6 +77,7 @@ class End:
     under_notice: bool = False
     unsaved: bool = False
     lost: bool = False
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Resend:
 
     job: Job
     reason: str
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Reorder:
 
     job: Job
     reason: str
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class Unpark:
     job: Job
     order: Order
     reason: str
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +115,11 @@ class Arm:
     job: Job
     successor: Lease
     reason: str
+    events: tuple[Event, ...] = ()
 
 
+# Each carries its reason, and `events` tells it in the job's timeline wherever a host's own
+# report doesn't: storing them is a part of carrying the decision out.
 Decision = Nothing | Move | End | Resend | Reorder | Unpark | Arm
 
 
@@ -148,9 +157,10 @@ def requeue(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> D
             armed, successor = _next_attempt(
                 replace(job, counters=counters), lease, now=now, token=token, reason="requeued"
             )
-            return Arm(armed, successor, "requeued")
+            told = _told(armed, "requeued", "an operator asked for it; its next attempt waits", now)
+            return Arm(armed, successor, "requeued", told)
         case LeaseState.FREE if job.status is JobStatus.QUEUED:
-            return Resend(replace(job, ticket_at=now), "requeued")
+            return _resent(job, "an operator asked for it", now=now)
         case _:
             due = replace(facts, job=replace(job, next_try_at=now))
             return decide(due, now=now, clock=clock, token=token)
@@ -219,8 +229,9 @@ def _waiting(facts: Facts, *, now: datetime, clock: NoticeClock) -> Decision:
         queued = replace(
             job.to(JobStatus.QUEUED, reason=why), next_try_at=None, updated_at=now, ticket_at=now
         )
+        told = _told(job, "queued", f"queued again: {why}", now)
         if not order or order.state is not OrderState.UNFILLED:
-            return Move(queued, why)
+            return Move(queued, why, events=told)
         raised = replace(
             order,
             state=OrderState.OPEN,
@@ -230,7 +241,7 @@ def _waiting(facts: Facts, *, now: datetime, clock: NoticeClock) -> Decision:
             next_try_at=None,
             outcome="",
         )
-        return Unpark(queued, raised, why)
+        return Unpark(queued, raised, why, told)
     if job.status is not JobStatus.QUEUED:
         return Nothing(f"lease is free while the job is {job.status}", anomaly=True)
     if order and order.state is OrderState.UNFILLED:
@@ -241,12 +252,27 @@ def _waiting(facts: Facts, *, now: datetime, clock: NoticeClock) -> Decision:
             counters=replace(job.counters, launch_failures=job.counters.launch_failures + 1),
         )
         text = f"no host to be had: {order.outcome}"
-        return Move(parked, text, events=(Event(now, "parked", text, job.attempt),))
+        return Move(parked, text, events=_told(job, "parked", text, now))
     if order is None:
-        return Reorder(job, "no order stands for the waiting attempt")
+        return _reordered(job, "no order stands for the waiting attempt", now=now)
+    if order.pool != job.pool:
+        return _reordered(job, f"its order stands in pool {order.pool}", now=now)
     if now - job.ticket_at > clock.resend:
-        return Resend(replace(job, ticket_at=now), "nobody took its ticket")
+        return _resent(job, "nobody took its ticket", now=now)
     return Nothing("waits for a host")
+
+
+def _resent(job: Job, why: str, *, now: datetime) -> Resend:
+    told = _told(job, "queued", f"ticket sent again: {why}", now)
+    return Resend(replace(job, ticket_at=now), why, told)
+
+
+def _reordered(job: Job, why: str, *, now: datetime) -> Reorder:
+    return Reorder(job, why, _told(job, "ordered", f"a host is ordered: {why}", now))
+
+
+def _told(job: Job, kind: str, text: str, now: datetime) -> tuple[Event, ...]:
+    return (Event(now, kind, text, job.attempt),)
 
 
 def _ended(
@@ -263,23 +289,56 @@ def _ended(
     job = _with_pointer(facts.job, lease)
     counters = _charge(job.counters, lease, cause)
     job = replace(job, counters=counters, steps_lost=job.steps_lost + _lost_steps(lease))
-    crashes = f"{lease.detail or cause}; {job.spec.max_restarts} restarts used up"
-    if counters.crashes > job.spec.max_restarts:
-        failed = job.to(JobStatus.FAILED, reason=crashes)
-        return _finish(facts, lease, failed, now=now, reason=crashes, cause=cause)
-    park = _reason_to_park(job, lease, cause)
-    if park:
-        parked = replace(job.to(JobStatus.PARKED, reason=park), needs_you=True)
-        return _finish(facts, lease, parked, now=now, reason=park, cause=cause)
-    reason = _why_requeued(lease, cause)
-    armed, successor = _next_attempt(job, lease, now=now, token=token, reason=reason)
-    end = _finish(facts, lease, armed, now=now, reason=reason, cause=cause)
+    over = _over_budget(job, lease, cause)
+    if over is not None:
+        end = _finish(facts, lease, over, now=now, reason=over.reason, cause=cause)
+    else:
+        moved = _elsewhere(job) if _stuck(job) else job
+        reason = _why_requeued(job, moved, lease, cause)
+        armed, successor = _next_attempt(moved, lease, now=now, token=token, reason=reason)
+        end = _finish(facts, lease, armed, now=now, reason=reason, cause=cause)
+        end = replace(end, successor=successor)
     return replace(
         end,
-        successor=successor,
         retire=retire,
         lost=by_evidence and not end.under_notice,
+        stuck=_stuck(job) and end.job.status is not JobStatus.FAILED,
     )
+
+
+def _over_budget(job: Job, lease: Lease, cause: Cause) -> Job | None:
+    """
+    Return *job* as it ends or waits for a person, or None while it may go on.
+
+    Interruptions and launch failures are nobody's fault and end no job.
+    """
+    if job.counters.crashes > job.spec.max_restarts:
+        crashes = f"{lease.detail or cause}; {job.spec.max_restarts} restarts used up"
+        return job.to(JobStatus.FAILED, reason=crashes)
+    if cause is Cause.NO_VALID_CHECKPOINT:
+        detail = f": {lease.detail}" if lease.detail else ""
+        why = f"no valid checkpoint{detail}"
+    elif _stuck(job) and _elsewhere(job) is job:
+        why = _without_progress(job)
+    else:
+        return None
+    return replace(job.to(JobStatus.PARKED, reason=why), needs_you=True)
+
+
+def _stuck(job: Job) -> bool:
+    return job.counters.no_progress >= job.spec.max_without_progress
+
+
+def _elsewhere(job: Job) -> Job:
+    """Return *job* in its fallback pool and counted anew, or as it is if it can't move."""
+    fallback = job.spec.fallback_pool
+    if fallback is None or fallback == job.pool:
+        return job
+    return replace(job, pool=fallback, counters=replace(job.counters, no_progress=0))
+
+
+def _without_progress(job: Job) -> str:
+    return f"{job.counters.no_progress} attempts in a row without a new checkpoint"
 
 
 def _next_attempt(
@@ -357,30 +416,34 @@ def _attempt(lease: Lease, host: Host | None) -> Attempt:
 
 
 def _charge(counters: Counters, lease: Lease, cause: Cause) -> Counters:
-    """Charge one attempt to the budgets, once, from its end; an interruption isn't a crash."""
-    if cause is Cause.OPERATOR:
-        return replace(counters, no_progress=0)  # a person's word starts the count anew
-    counters = replace(counters, no_progress=0 if _progressed(lease) else counters.no_progress + 1)
+    """
+    Charge one attempt to the budgets, once, from its end; an interruption isn't a crash.
+
+    A crash isn't counted as an attempt without progress either: its own budget bounds it.
+    """
+    if _progressed(lease) or cause is Cause.OPERATOR:
+        counters = replace(counters, no_progress=0)  # a person's word starts the count anew
+        fruitless = 0
+    else:
+        fruitless = 1
     match cause:
         case Cause.CRASH | Cause.SETUP_FAILED:
             return replace(counters, crashes=counters.crashes + 1)
         case Cause.NOTICE | Cause.LOST | Cause.SILENT | Cause.REBOOT | Cause.STOP:
-            return replace(counters, interruptions=counters.interruptions + 1)
-        case Cause.DONE | Cause.REQUEUE | Cause.OPERATOR | Cause.NO_VALID_CHECKPOINT:
+            return replace(
+                counters,
+                interruptions=counters.interruptions + 1,
+                no_progress=counters.no_progress + fruitless,
+            )
+        case Cause.REQUEUE:
+            return replace(counters, no_progress=counters.no_progress + fruitless)
+        case Cause.DONE | Cause.OPERATOR | Cause.NO_VALID_CHECKPOINT:
             return counters
         case _:
             assert_never(cause)
 
 
-def _reason_to_park(job: Job, lease: Lease, cause: Cause) -> str | None:
-    if cause is Cause.NO_VALID_CHECKPOINT:
-        return f"no valid checkpoint: {lease.detail}" if lease.detail else "no valid checkpoint"
-    if job.counters.no_progress >= job.spec.max_without_progress:
-        return f"{job.counters.no_progress} attempts in a row without a new checkpoint"
-    return None
-
-
-def _why_requeued(lease: Lease, cause: Cause) -> str:
+def _why_requeued(job: Job, moved: Job, lease: Lease, cause: Cause) -> str:
     durable = lease.durable_step
     origin = f"from step {durable}" if durable is not None else "from the start"
     words = {
@@ -394,7 +457,8 @@ def _why_requeued(lease: Lease, cause: Cause) -> str:
         Cause.SETUP_FAILED: f"its setup failed ({lease.detail})",
         Cause.OPERATOR: "an operator asked for it",
     }
-    return f"{words.get(cause, cause)}; resumes {origin}"
+    where = "" if moved is job else f" in pool {moved.pool}: {_without_progress(job)}"
+    return f"{words.get(cause, cause)}; resumes {origin}{where}"
 
 
 def _with_pointer(job: Job, lease: Lease) -> Job:

@@ -15,8 +15,10 @@ class JobSpec:
 
     ``command`` is an argv, never a shell line. ``code`` is the SHA-256 of the zip under
     ``code/`` in the bucket. ``secrets`` maps a variable to the ARN of its value, never to
-    the value. With ``save_every`` the host asks for a checkpoint that often. ``needs`` is
-    what a host must have to run it at all.
+    the value. A job that ``max_without_progress`` attempts in a row brought no new
+    checkpoint goes on in ``fallback_pool`` (one without interruptions, as a rule), or waits
+    for a person if it has none. With ``save_every`` the host asks for a checkpoint that
+    often. ``needs`` is what a host must have to run it at all.
     """
 
     command: tuple[str, ...]
@@ -26,5 +28,6 @@ class JobSpec:
     secrets: dict[str, str] = field(default_factory=dict)
     max_restarts: int = 3
     max_without_progress: int = 4
+    fallback_pool: str | None = None
     save_every: timedelta | None = None
     needs: Needs = NOTHING
