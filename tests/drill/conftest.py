@@ -48,6 +48,30 @@ class InMemoryObjects:
 
 
 @dataclass(frozen=True)
+class BucketOf:
+    """The S3 calls that actions make, on those objects."""
+
+    objects: InMemoryObjects
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803
+        self.objects.bodies[Key] = Body
+
+    def delete_object(self, *, Bucket: str, Key: str) -> None:  # noqa: N803
+        del self.objects.bodies[Key]
+
+
+@dataclass(frozen=True)
+class InMemoryQueues:
+    """What is sent, by queue."""
+
+    sent: dict[str, list[str]] = field(default_factory=dict)
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> None:  # noqa: N803
+        assert len(Entries) <= 10
+        self.sent.setdefault(QueueUrl, []).extend(entry["MessageBody"] for entry in Entries)
+
+
+@dataclass(frozen=True)
 class ScriptedWorld(WorldClient):
     """The real client; what it sends is kept, and the script says what is answered."""
 
@@ -71,6 +95,7 @@ class Theatre:
     story: Story = field(default_factory=Story)
     world: ScriptedWorld = field(default_factory=ScriptedWorld)
     objects: InMemoryObjects = field(default_factory=InMemoryObjects)
+    queues: InMemoryQueues = field(default_factory=InMemoryQueues)
 
     @property
     def stage(self) -> Stage:
@@ -82,7 +107,7 @@ class Theatre:
             bucket="bucket",
             orders_url="https://queue/orders",
             pools={POOL: self.story.pool},
-            outputs={},
+            outputs={"IntakeQueueUrl": "https://queue/intake"},
         )
         cloud = Cloud(
             stack=stack,
@@ -96,12 +121,14 @@ class Theatre:
             fleet=memory.fleet,
             stop_launching=lambda: None,
         )
-        nobody: Any = None  # no test here looks at queues, logs or the bucket's own API
+        nobody: Any = None  # no test here looks at logs or at the stack itself
+        s3: Any = BucketOf(self.objects)
+        sqs: Any = self.queues
         return Stage(
             cloud=cloud,
             world=self.world,
-            s3=nobody,
-            sqs=nobody,
+            s3=s3,
+            sqs=sqs,
             logs=nobody,
             cloudformation=nobody,
             notice_seconds=1.0,

@@ -47,6 +47,7 @@ HOST_ACTIONS = (
 JOB_ACTIONS = ("cancel", "requeue", "submit")
 NOTICE_LIKE = ("notice", "rebalance")
 
+_MATCH: Shape = match.SHAPE
 _WHOLE = Number(least=1, whole=True)
 _FROM_ZERO = Number(least=0, whole=True)
 _CAPACITY = Number(least=0, whole=True, optional=True)
@@ -57,7 +58,7 @@ _PATTERN: dict[str, Shape] = {
     "resource": Text(),
     "error": Word(),
     "key": Text(),
-    "parameters": Either(short=ListOf(Text(), least=1), full=MapOf(match.SHAPE)),
+    "parameters": Either(short=ListOf(Text(), least=1), full=MapOf(_MATCH)),
 }
 _CALL = Fields(_PATTERN, required=("service", "action"))
 _WITHIN: dict[str, Shape] = {"within": Number(above=0)}
@@ -76,7 +77,7 @@ def _conditions(extra: dict[str, Shape]) -> dict[str, Shape]:
                 **extra,
             }
         ),
-        "hosts": Fields({"hosts": match.SHAPE, **extra}),
+        "hosts": Fields({"hosts": _MATCH, **extra}),
         "call": Fields({"call": _CALL, "times": _WHOLE, "in_flight": Flag(), **extra}),
         "world": Fields({"world": Text(), **extra}),
     }
@@ -232,25 +233,25 @@ _OFFER = Fields(
 FIELDS = ("status", "attempt", "reason", "steps_lost", "needs_you", "checkpoint_step")
 _COUNTERS = ("interruptions", "launch_failures", "crashes", "no_progress")
 _ATTEMPT = {
-    "instance_type": match.SHAPE,
-    "zone": match.SHAPE,
-    "market": match.SHAPE,
-    "outcome": Either(short=Text(tuple(Outcome)), full=match.SHAPE),
-    "cause": Either(short=Text(tuple(Cause)), full=match.SHAPE),
-    "restored_step": match.SHAPE,
-    "last_step": match.SHAPE,
-    "steps_lost": match.SHAPE,
-    "first_channel": match.SHAPE,
-    "output": match.SHAPE,
+    "instance_type": _MATCH,
+    "zone": _MATCH,
+    "market": _MATCH,
+    "outcome": Either(short=Text(tuple(Outcome)), full=_MATCH),
+    "cause": Either(short=Text(tuple(Cause)), full=_MATCH),
+    "restored_step": _MATCH,
+    "last_step": _MATCH,
+    "steps_lost": _MATCH,
+    "first_channel": _MATCH,
+    "output": _MATCH,
 }
 _MOMENT = Either(short=Text(), full=Fields({"world": Text()}, required=("world",)))
 _SPAN = Fields(
-    {"from": _MOMENT, "to": _MOMENT, "seconds": match.SHAPE}, required=("from", "to", "seconds")
+    {"from": _MOMENT, "to": _MOMENT, "seconds": _MATCH}, required=("from", "to", "seconds")
 )
 _JOB_EXPECTED = Fields(
     {
-        **dict.fromkeys(FIELDS, match.SHAPE),
-        "counters": Fields(dict.fromkeys(_COUNTERS, match.SHAPE)),
+        **dict.fromkeys(FIELDS, _MATCH),
+        "counters": Fields(dict.fromkeys(_COUNTERS, _MATCH)),
         "attempts": ListOf(Fields(_ATTEMPT), least=1),
         "resumes_proven": Flag(),
         "identical": Either(
@@ -258,10 +259,10 @@ _JOB_EXPECTED = Fields(
         ),
         "step_log": Text(),
         "events": ListOf(Text()),
-        "event_counts": MapOf(match.SHAPE),
+        "event_counts": MapOf(_MATCH),
         "times": ListOf(_SPAN, least=1),
         "never": ListOf(Text()),
-        "warned": match.SHAPE,
+        "warned": _MATCH,
     }
 )
 _EXPECTED = Fields(
@@ -269,19 +270,19 @@ _EXPECTED = Fields(
         "jobs": MapOf(_JOB_EXPECTED, used=True),
         "calls": ListOf(
             Fields(
-                {**_PATTERN, "count": match.SHAPE, "distinct": Text()},
+                {**_PATTERN, "count": _MATCH, "distinct": Text()},
                 required=("service", "action"),
             )
         ),
         "instances": Fields(
             {
-                **dict.fromkeys(("alive", "launched"), match.SHAPE),
-                **dict.fromkeys(("zone", "market", "type"), MapOf(match.SHAPE)),
+                **dict.fromkeys(("alive", "launched"), _MATCH),
+                **dict.fromkeys(("zone", "market", "type"), MapOf(_MATCH)),
             }
         ),
-        "queues": Fields(dict.fromkeys((*QUEUES, "dead_letters"), match.SHAPE)),
-        "metrics": Fields(dict.fromkeys((*Metric,), match.SHAPE)),
-        "seconds": match.SHAPE,
+        "queues": Fields(dict.fromkeys((*QUEUES, "dead_letters"), _MATCH)),
+        "metrics": Fields(dict.fromkeys((*Metric,), _MATCH), listed=False),
+        "seconds": _MATCH,
     }
 )
 SHAPE = Fields(
@@ -307,4 +308,5 @@ def schema() -> dict[str, Any]:
         "title": "Reprieve drill scenario",
         "description": "A story for `reprieve drill`: see docs/drills.md.",
         **SHAPE.schema(),
+        "$defs": {match.SHAPE.name: match.SHAPE.shape.schema()},
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reprieve_cli.drill.shape import Either, Fields, ListOf, Number, Scalar, Shape, Word
+from reprieve_cli.drill.shape import Either, Fields, ListOf, Named, Number, Scalar, Shape, Word
 
 RULES: dict[str, Shape] = {
     "at_least": Number(),
@@ -15,7 +15,7 @@ RULES: dict[str, Shape] = {
     "contains": Word(),
     "one_of": ListOf(Scalar(), least=1),
 }
-SHAPE = Either(short=Scalar(), full=Fields(RULES))
+SHAPE = Named("match", Either(short=Scalar(), full=Fields(RULES)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,8 @@ class Fields:
     A mapping with known names.
 
     Of the names in *one_of*, exactly one must be given; of those in *not_both*, one at most.
-    *only* says for names which values of the name *by* they go with.
+    *only* says for names which values of the name *by* they go with. Names that aren't *listed*
+    are left out of the schema: they grow with the code, and old schemas should stay good.
     """
 
     shapes: Mapping[str, Shape]
@@ -300,6 +301,7 @@ class Fields:
     not_both: Collection[str] = ()
     by: str = ""
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
+    listed: bool = True
 
     def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
         found = _pairs(node, where, problems)
@@ -329,6 +331,9 @@ class Fields:
         return problems.note(node, where or "scenario", f"unknown key {name!r}, {hint}")
 
     def schema(self) -> Schema:
+        if not self.listed:
+            one, *_ = self.shapes.values()
+            return {"type": "object", "additionalProperties": one.schema()}
         described: Schema = {
             "type": "object",
             "properties": {name: shape.schema() for name, shape in self.shapes.items()},
@@ -386,6 +391,20 @@ class Either:
 
     def schema(self) -> Schema:
         return {"anyOf": [self.short.schema(), self.full.schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A shape that stands in many places: its schema is written once, under its name."""
+
+    name: str
+    shape: Shape
+
+    def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
+        return self.shape.read(node, where, problems)
+
+    def schema(self) -> Schema:
+        return {"$ref": f"#/$defs/{self.name}"}
 
 
 def _pairs(node: yaml.Node, where: str, problems: Problems) -> Any:
