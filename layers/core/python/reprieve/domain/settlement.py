@@ -454,7 +454,7 @@ def _why_requeued(job: Job, moved: Job, lease: Lease, cause: Cause) -> str:
         Cause.STOP: "its host was stopped",
         Cause.REQUEUE: "it asked to be requeued",
         Cause.CRASH: f"it crashed ({lease.detail or f'exit code {lease.exit_code}'})",
-        Cause.SETUP_FAILED: f"its setup failed ({lease.detail})",
+        Cause.SETUP_FAILED: f"its setup failed ({lease.detail or f'exit code {lease.exit_code}'})",
         Cause.OPERATOR: "an operator asked for it",
     }
     where = "" if moved is job else f" in pool {moved.pool}: {_without_progress(job)}"
