@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +28,7 @@ from tests.contract.scripted import (
 
 DENIED = ec2_error("UnauthorizedOperation", status=403)
 THROTTLED = ec2_error("RequestLimitExceeded", status=503)
+RESERVATION = "cr-0123456789abcdef0"
 SUBNET_A, SUBNET_B = "subnet-0aaaaaaaaaaaaaaaa", "subnet-0bbbbbbbbbbbbbbbb"
 
 
@@ -330,13 +331,32 @@ def test_our_instances_are_found_by_tag_on_every_page(fleet: Fleet, endpoint: En
 
 
 @pytest.mark.parametrize("reply", [DROP, DENIED], ids=["dropped", "denied"])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda fleet: fleet.ours(), lambda fleet: fleet.in_reservation(RESERVATION)],
+    ids=["ours", "in a reservation"],
+)
 def test_a_list_that_ec2_did_not_give_is_unknown_and_not_empty(
-    fleet: Fleet, endpoint: Endpoint, reply: Reply
+    fleet: Fleet, endpoint: Endpoint, reply: Reply, ask: Callable[[Fleet], object]
 ) -> None:
     endpoint.says(described(an_ec2_instance(HOST), token="next"), reply)
 
     with pytest.raises(UnknownOutcomeError):
-        fleet.ours()
+        ask(fleet)
+
+
+def test_the_hosts_in_a_reservation_are_ours_and_in_it(fleet: Fleet, endpoint: Endpoint) -> None:
+    inside = f"<capacityReservationId>{RESERVATION}</capacityReservationId>"
+    outside = an_ec2_instance(OTHER_HOST, spot=False)
+    endpoint.says(described(an_ec2_instance(HOST, spot=False) + inside, outside))
+
+    assert fleet.in_reservation(RESERVATION) == {HOST}
+    asked = endpoint.asked[0]
+    assert (asked["Filter.1.Name"], asked["Filter.1.Value.1"]) == ("tag:reprieve:stack", "Reprieve")
+    assert (asked["Filter.3.Name"], asked["Filter.3.Value.1"]) == (
+        "capacity-reservation-id",
+        RESERVATION,
+    )
 
 
 # Spot requests

@@ -78,12 +78,24 @@ class Ec2Fleet:
         return found
 
     def ours(self) -> Sequence[Instance]:
+        return [_instance(raw) for raw in self._ours()]
+
+    def in_reservation(self, reservation_id: str) -> frozenset[str]:
+        asked = {"Name": "capacity-reservation-id", "Values": [reservation_id]}
+        return frozenset(
+            raw["InstanceId"]
+            for raw in self._ours(asked)
+            if raw.get("CapacityReservationId") == reservation_id
+        )
+
+    def _ours(self, *more: Any) -> list[Any]:
         filters = [
             {"Name": f"tag:{STACK_TAG}", "Values": [self._stack]},
             {"Name": "instance-state-name", "Values": ALIVE},
+            *more,
         ]
         try:
-            return [_instance(raw) for raw in self._describe(filters)]
+            return list(self._describe(filters))
         except ClientError as error:
             raise UnknownOutcomeError(f"list instances: {code_of(error)}") from error
 

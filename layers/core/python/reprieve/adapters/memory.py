@@ -650,7 +650,8 @@ class InMemoryFleet:
 
     `script` holds answers or errors for the next launches; `empty` pools answer with
     InsufficientInstanceCapacity; `blind` is an EC2 that can't be asked; `reclaimed` are
-    marked for termination. A repeated client token gets its first answer, as at EC2.
+    marked for termination; `reservations` maps a capacity reservation to instances in it. A
+    repeated client token gets its first answer, as at EC2.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -659,6 +660,7 @@ class InMemoryFleet:
         self.empty: set[CapacityPool] = set()
         self.blind = False
         self.reclaimed: set[str] = set()
+        self.reservations: dict[str, set[str]] = {}
         self.instances: dict[str, Instance] = {}
         self.prices: dict[tuple[Market, str, str], float] = {}
         self.launched: list[Plan] = []
@@ -709,6 +711,13 @@ class InMemoryFleet:
         if self.blind:
             raise UnknownOutcomeError("EC2 can't be asked")
         return [i for i in self.instances.values() if i.state is InstanceState.ALIVE]
+
+    @_operation("fleet.in_reservation")
+    def in_reservation(self, reservation_id: str) -> frozenset[str]:
+        if self.blind:
+            raise UnknownOutcomeError("EC2 can't be asked")
+        inside = self.reservations.get(reservation_id, set())
+        return frozenset(i for i in inside if self.instances[i].state is InstanceState.ALIVE)
 
     @_operation("fleet.marked")
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:

@@ -29,6 +29,9 @@ class Fleet(Protocol):
     def ours(self) -> Sequence[Instance]:
         """Return the live instances that carry the stack's tag; raise ``UnknownOutcomeError``."""
 
+    def in_reservation(self, reservation_id: str) -> frozenset[str]:
+        """Return our live instances in a capacity reservation; raise ``UnknownOutcomeError``."""
+
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
         """
         Return those whose Spot request says that EC2 is taking them back.
