@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,9 @@ from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Host, HostState, InstanceState
 from reprieve.domain.job import TERMINAL, Job, JobStatus
 from reprieve.domain.lease import Cause, Lease, LeaseState, Outcome, Phase
+from reprieve.domain.notice import NoticeKind
 from reprieve.domain.order import Order, OrderState
-from reprieve.domain.settlement import Decision, End, Facts, Move, Nothing, decide
+from reprieve.domain.settlement import Decision, End, Facts, Move, Nothing, decide, stood_down
 from tests.builders import a_holder, a_host, a_job, a_lease, a_notice, an_order, at
 
 steps = st.none() | st.integers(0, 1000)
@@ -199,6 +201,28 @@ def test_a_lease_held_from_another_pool_moves_nothing_and_is_an_anomaly() -> Non
     decision = settle(Facts(job, lease, replace(a_host(), pool="other")))
     assert isinstance(decision, Nothing)
     assert decision.anomaly
+
+
+def test_advice_that_nothing_followed_is_one_line_of_the_timeline() -> None:
+    advised = a_host(notice=a_notice(NoticeKind.REBALANCE))
+    line = stood_down(advised, 2, clock=NoticeClock())
+    assert line
+    assert line == stood_down(advised, 2, clock=NoticeClock())
+    assert (line.at, line.attempt) == (at(1200), 2)
+    assert "stands down" in line.text
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        a_host(),
+        a_host(state=HostState.DRAINING, notice=a_notice()),
+        a_host(state=HostState.RETIRING, notice=a_notice(NoticeKind.REBALANCE)),
+        a_host(notice=a_notice(NoticeKind.MAINTENANCE, reclaimed_at=at(10**6))),
+    ],
+)
+def test_a_verdict_never_stands_down(host: Host) -> None:
+    assert stood_down(host, 1, clock=NoticeClock()) is None
 
 
 def test_terminal_states_are_the_three_ends() -> None:

@@ -166,6 +166,19 @@ def requeue(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> D
             return decide(due, now=now, clock=clock, token=token)
 
 
+def stood_down(host: Host, attempt: int, *, clock: NoticeClock) -> Event | None:
+    """
+    Return the timeline's line about advice that nothing followed; None where none stands.
+
+    Its moment follows from the advice, so it is stored once however often it is told.
+    """
+    ended = host.stands_down_at(clock)
+    if ended is None or host.notice is None or host.state is not HostState.READY:
+        return None
+    text = f"{host.notice.kind} notice for {host.instance_id} stands down: nothing followed"
+    return Event(ended, "notice", text, attempt, {"host": host.instance_id})
+
+
 def _released(facts: Facts, lease: Lease, *, now: datetime, token: str) -> Decision:
     cause = lease.cause or Cause.REQUEUE
     if lease.outcome is Outcome.FINISHED:

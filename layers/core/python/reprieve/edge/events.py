@@ -218,7 +218,7 @@ def _scale_in(detail: Event, at: datetime, clock: NoticeClock) -> Announcement:
     Say that an Auto Scaling group holds an instance in Terminating:Wait.
 
     For how long isn't said: a hook's heartbeat is 30 s at least and an hour by default. A
-    notice's length is what we ask of a hook (docs/operations.md).
+    notice's length is what we ask of a hook (docs/decisions/0014).
     """
     if detail.get("LifecycleTransition", TERMINATING) != TERMINATING:
         return NOTHING
