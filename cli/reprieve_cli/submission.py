@@ -65,7 +65,7 @@ def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str]
         if bundle:
             to.objects.put_new(code_key(bundle.sha256), bundle.path)
             spec = replace(spec, code=bundle.sha256)
-    use_case = Submit(jobs=to.jobs, orders=to.orders, mail=to.mail, now=to.now)
+    use_case = Submit(rows=to.rows, mail=to.mail, now=to.now)
     return use_case(name=name, pool=pool.name, spec=spec)
 
 

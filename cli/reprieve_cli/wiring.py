@@ -89,6 +89,7 @@ def wire(stack: Stack, of: Session) -> Cloud:
     from reprieve.adapters.dynamodb_hosts import DynamoHostStore
     from reprieve.adapters.dynamodb_jobs import DynamoJobStore
     from reprieve.adapters.dynamodb_orders import DynamoOrderStore
+    from reprieve.adapters.dynamodb_rows import DynamoRows
     from reprieve.adapters.ec2_fleet import Ec2Fleet
     from reprieve.adapters.sqs import SqsMail
     from reprieve_cli.objects import S3Objects
@@ -103,6 +104,7 @@ def wire(stack: Stack, of: Session) -> Cloud:
     fleet = Ec2Fleet(lambda: client("ec2", of), stack=stack.name, zones=())
     return Cloud(
         stack=stack,
+        rows=DynamoRows(table),
         jobs=jobs,
         orders=orders,
         hosts=hosts,

@@ -10,18 +10,19 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.domain.errors import MalformedError
+from reprieve.domain.notice import Act
 from reprieve.edge.events import parse_event
 from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
-from reprieve.usecases.handle_notice import Handled, Handling
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from reprieve.domain.notice import Notice
+    from reprieve.usecases.handle_notice import Handled
 
 RETRY_SECONDS = 2
 
@@ -47,9 +48,10 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
                 json.loads(record["body"]), wired().settings.clock
             )
         except (MalformedError, ValueError, AttributeError) as error:
+            count(metrics, Metric.MALFORMED)
             failed[record["messageId"]] = str(error)
     results = wired().uses.handle_notice([n for found in notices.values() for n in found])
-    count(metrics, Metric.NOTICES, sum(r.handling is not Handling.STRANGER for r in results))
+    count(metrics, Metric.NOTICES, sum(_is_true(result) for result in results))
     for result in results:
         _tell(result)
     broken = {id(r.notice): str(r.failure) for r in results if r.failure}
@@ -60,20 +62,29 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
     return _reply(event, failed)
 
 
+def _is_true(result: Handled) -> bool:
+    """Whether a host of ours is going; advice, bells and what is over don't count as notices."""
+    return result.reaction is not None and result.reaction.act is Act.DRAIN
+
+
 def _tell(result: Handled) -> None:
-    if result.handling is Handling.STRANGER:
+    if result.stranger:
         count(metrics, Metric.STRANGERS)
         logger.debug("notice ignored", instance_id=result.notice.instance_id)
         return
-    if result.handling is Handling.STALE:
+    act = result.reaction.act if result.reaction else None
+    if act is Act.STALE:
         count(metrics, Metric.STALE)
+    if act is Act.RECORD:
+        count(metrics, Metric.FOREIGN)
     if result.unreachable:
         count(metrics, Metric.SIGNALS_UNDELIVERED)
     logger.info(
         "notice handled",
         instance_id=result.notice.instance_id,
         kind=result.notice.kind,
-        result=result.handling,
+        result=act,
+        reason=result.reaction.reason if result.reaction else None,
         first=result.first,
         jobs=result.jobs,
         unreachable=result.unreachable,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from reprieve.domain.errors import ReprieveError
+from reprieve.domain.errors import MalformedError, ReprieveError
 from reprieve.edge.events import is_command_status, undelivered_command
-from reprieve.edge.observe import count, count_decision, stack_metrics
+from reprieve.edge.observe import count, count_decision, count_recorded, stack_metrics
 from reprieve.edge.records import attested_instance, failures
 from reprieve.edge.settings import RecordReportSettings
 from reprieve.edge.wiring import Wired, wire
@@ -42,6 +42,8 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
         try:
             _record(record)
         except ReprieveError as error:
+            if isinstance(error, MalformedError):
+                count(metrics, Metric.MALFORMED)
             logger.warning("report failed", message_id=record["messageId"], reason=str(error))
             failed.append(record["messageId"])
     return failures(failed)
@@ -82,10 +84,12 @@ def _is_command_status(body: str) -> bool:
 
 
 def _count(recorded: Recorded) -> None:
+    count_recorded(metrics, recorded)
     if recorded.refusal is not None:
         return
-    if recorded.report.kind is ReportKind.COMMITTED:
+    report = recorded.report
+    if report.kind is ReportKind.COMMITTED or "committed_s" in report.data:
         count(metrics, Metric.CHECKPOINTS)
-        lead = recorded.report.data.get("lead_seconds")
+        lead = report.data.get("lead_seconds")
         if isinstance(lead, int | float) and not isinstance(lead, bool):
             count(metrics, Metric.CHECKPOINT_LEAD, lead)

@@ -78,7 +78,7 @@ class Theatre:
         cloud = self.stage.cloud
         for pool in cloud.stack.pools:
             for job_id, _ in cloud.jobs.live(pool).jobs:
-                Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
+                Cancel(rows=cloud.rows, now=cloud.now)(job_id)
 
     def _until_quiet(self) -> None:
         """Wait until nothing moves; what a failed story left in the queues is thrown away."""

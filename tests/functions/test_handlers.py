@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from reprieve.edge.settings import (
     ReplaceHostSettings,
     Settings,
 )
+from reprieve.ports.rows import Wanted
 from reprieve.protocol import OrderMessage, Report, ReportKind
 from tests.functions.conftest import ENVIRONMENT, Context, Install, records
 from tests.usecases.story import Host, Story, a_pool
@@ -82,24 +84,68 @@ def test_only_the_record_that_failed_comes_back(
 ) -> None:
     sqs = install(handle_notice, HandleNoticeSettings)
     a, b, c = fleet_of(story, 3)
-    refusals = iter([UnknownOutcomeError("throttled")])
-
-    def refuse_b_once(operation: str) -> None:
-        draining = [h for h in story.memory.host_rows.values() if h.state is HostState.DRAINING]
-        if operation == "hosts.advance" and len(draining) == 1:
-            for refusal in refusals:
-                raise refusal
-
-    story.memory.before = refuse_b_once
+    story.memory.before = refuse(story, lambda nth: nth not in {1, 3})
     event = records(warning(a, story), warning(b, story), warning(c, story))
     reply = handle_notice.lambda_handler(event, context)
     assert failed(reply) == ["m2"]
     assert sqs.change_message_visibility.call_args.kwargs["VisibilityTimeout"] == 2
 
+    story.memory.before = lambda _: None
     again = handle_notice.lambda_handler(records(warning(b, story)), context)
     assert failed(again) == []
     assert all(story.memory.host_rows[h.instance_id].state is HostState.DRAINING for h in (a, b, c))
     assert len(story.memory.mail.orders) == 3
+
+
+def refuse(story: Story, refused: Callable[[int], bool]) -> Callable[[str], None]:
+    """Return what leaves those commits unanswered, counted from 1."""
+    nth = 0
+
+    def before(operation: str) -> None:
+        nonlocal nth
+        if operation == "rows.commit":
+            nth += 1
+            if refused(nth):
+                raise UnknownOutcomeError("throttled")
+
+    return before
+
+
+def test_a_commit_in_conflict_is_made_again_after_the_others(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    hosts = fleet_of(story, 3)
+    drained: list[list[bool]] = []
+    refuse_first = refuse(story, lambda nth: nth == 1)
+
+    def before(operation: str) -> None:
+        if operation == "rows.commit":
+            rows = [story.memory.host_rows[host.instance_id] for host in hosts]
+            drained.append([row.state is HostState.DRAINING for row in rows])
+        refuse_first(operation)
+
+    story.memory.before = before
+    event = records(*(warning(host, story) for host in hosts))
+    assert failed(handle_notice.lambda_handler(event, context)) == []
+    assert drained == [
+        [False, False, False],
+        [False, False, False],
+        [False, True, False],
+        [False, True, True],
+    ]
+
+
+def test_a_row_that_the_table_does_not_get_to_delays_nobody_else(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    a, b = fleet_of(story, 2)
+    story.memory.rows.left = Wanted(hosts=frozenset({a.instance_id}))
+    reply = handle_notice.lambda_handler(records(warning(a, story), warning(b, story)), context)
+    assert failed(reply) == ["m1"]
+    assert [n.instance_id for n in story.memory.signals.sent] == [b.instance_id]
+    assert story.memory.host_rows[b.instance_id].state is HostState.DRAINING
 
 
 def test_poison_comes_back_alone_and_its_neighbours_pass(
@@ -127,7 +173,7 @@ def test_strangers_are_dropped_without_a_write_and_counted(
     before = len(story.memory.calls)
     strangers = [warning(f"i-0ff{n:014d}", story) for n in range(50)]
     assert failed(handle_notice.lambda_handler(records(*strangers), context)) == []
-    assert story.memory.calls[before:] == ["hosts.read"]
+    assert story.memory.calls[before:] == ["rows.read"]
     output = capsys.readouterr().out
     assert metric(output, "StrangersIgnored") == 50
     assert metric(output, "NoticesReceived") == 0
@@ -152,7 +198,7 @@ def test_the_signal_leaves_before_anything_is_stored(
     (host,) = fleet_of(story, 1)
     before = len(story.memory.calls)
     handle_notice.lambda_handler(records(warning(host, story)), context)
-    assert story.memory.calls[before : before + 2] == ["hosts.read", "signals.preempt"]
+    assert story.memory.calls[before : before + 2] == ["rows.read", "signals.preempt"]
 
 
 def test_a_host_that_ssm_cannot_reach_is_replaced_all_the_same(

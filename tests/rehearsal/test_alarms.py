@@ -60,7 +60,7 @@ class Ward:
 
     def cancel(self, job: str) -> None:
         cloud = self.stage.cloud
-        Cancel(jobs=cloud.jobs, now=cloud.now)(job)
+        Cancel(rows=cloud.rows, now=cloud.now)(job)
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         self.cloud.control.wait_for(what, condition, seconds=PATIENCE)

@@ -84,7 +84,7 @@ class Site:
 
     def cancel(self, job: str) -> None:
         cloud = self.stage().cloud
-        Cancel(jobs=cloud.jobs, now=cloud.now)(job)
+        Cancel(rows=cloud.rows, now=cloud.now)(job)
 
     def last_words(self, instance_id: str) -> str:
         log = self.cloud.run_dir / "hosts" / instance_id / "agent.log"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,10 +13,12 @@ from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.settlement import Facts
 from reprieve.domain.silence import Sights, Silence
 from reprieve.ports.leases import Claim
+from reprieve.ports.rows import Snapshot
+from reprieve.ports.rows import Snapshot
 from reprieve.protocol import Report
-from reprieve.usecases.reconcile import Reconcile, Swept
 from reprieve.usecases.record_report import RecordReport
 from reprieve.usecases.settle import Settle
+from reprieve.usecases.sweep_view import Look, Swept, held_by
 from tests.simulation.host import BucketView, QuickRestorer
 
 Mutation = Callable[[], AbstractContextManager[object]]
@@ -53,18 +55,17 @@ def no_seal() -> Iterator[None]:
 
 def no_strong_read() -> AbstractContextManager[object]:
     """Settle believes the job's row: a lease is held only if the row says so already."""
-    read = Settle._read
+    facts_of = Settle._facts
 
-    def believing(self: Settle, job_id: str, **asked: Any) -> Facts | None:
-        facts = read(self, job_id, **asked)
+    def believing(self: Settle, job_id: str, read: Snapshot, **asked: Any) -> Facts | None:
+        facts = facts_of(self, job_id, read, **asked)
         waits = facts and facts.lease and facts.lease.state is LeaseState.HELD
         if facts and waits and facts.job.status == "QUEUED" and asked["ask_ec2"]:
             lease = replace(facts.lease, state=LeaseState.FREE)  # type: ignore[type-var]
-            order = self.orders.read(job_id, facts.job.attempt)
-            return replace(facts, lease=lease, order=order)
+            return replace(facts, lease=lease)
         return facts
 
-    return _the(Settle, "_read", believing)
+    return _the(Settle, "_facts", believing)
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def outcome_only_in_the_report() -> Iterator[None]:
             )
 
     def believing(self: RecordReport, report: Report, **more: Any) -> Any:
-        memory: Memory = self.jobs._memory  # type: ignore[attr-defined]
+        memory: Memory = self.rows._memory  # type: ignore[attr-defined]
         row = memory.lease_rows.get(report.key) if report.key else None
         ends = report.kind in {"finished", "failed", "interrupted"}
         if row and ends and row.state is LeaseState.DONE:
@@ -113,17 +114,17 @@ def plan_not_stored() -> AbstractContextManager[object]:
 def silence_by_the_holders_clock() -> AbstractContextManager[object]:
     """Call a lease silent once the expiry that its holder wrote, by its own clock, is past."""
 
-    def by_clock(self: Reconcile, _counts: Sights, held: Sequence[Lease], _swept: Swept) -> Silence:
+    def by_clock(self: Look, _sights: Sights, read: Snapshot, _swept: Swept) -> Silence:
         memory: Memory = self.jobs._memory  # type: ignore[attr-defined]
         world: Any = memory.before.__self__  # type: ignore[attr-defined]
         silent = set()
-        for lease in held:
-            agent = world.agents[lease.holder.instance_id] if lease.holder else None
-            if agent and agent.spoke_at + agent.skew + 60 < world.now_s:
-                silent.add(agent.instance_id)
+        for holder in held_by(read):
+            agent = world.agents[holder]
+            if agent.spoke_at + agent.skew + 60 < world.now_s:
+                silent.add(holder)
         return Silence(proven=frozenset(silent))
 
-    return _the(Reconcile, "_silent", by_clock)
+    return _the(Look, "_judge", by_clock)
 
 
 def claim_takes_over() -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@ def cancel(context: Context, /, job_id: str, terminal: Terminal) -> None:
 
     cloud = context.find_cloud()
     find_job(cloud, job_id)
-    job = Cancel(jobs=cloud.jobs, now=cloud.now)(job_id)
+    job = Cancel(rows=cloud.rows, now=cloud.now)(job_id)
     if job.status is not JobStatus.CANCELLED:
         raise AnswerIsNoError(f"{job.id} was over already: {job.status} ({job.reason})")
     terminal.answer(f"{job.id} CANCELLED", {"id": job.id, "status": job.status.value})

@@ -13,14 +13,18 @@ from reprieve.domain.lease import LeaseKey
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.settlement import Decision
 from reprieve.ports.hosts import HostStore
-from reprieve.ports.jobs import JobStore
+from reprieve.ports.rows import AddEvents, Rows, Snapshot, Wanted
 from reprieve.protocol import Report, ReportKind, Scalar
 from reprieve.usecases.handle_notice import Handled, HandleNotice, notice_event
 from reprieve.usecases.settle import Settle
 
 # Said often and worth no line of the timeline, unless a checkpoint was set aside.
-QUIET = frozenset({ReportKind.PROGRESS, ReportKind.IDLE})
+QUIET = frozenset({ReportKind.PROGRESS})
+# Of no job, and nothing that a row would have to say: the log keeps them.
+LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
+# Stages of a save in the order in which they are reached, as the receipt names them.
+STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "flushed", "released")
 
 
 class Refusal(StrEnum):
@@ -45,7 +49,7 @@ class Recorded:
 class RecordReport:
     """The use case. A report is only a bell: what moves the job is its lease."""
 
-    jobs: JobStore
+    rows: Rows
     hosts: HostStore
     settle: Settle
     handle_notice: HandleNotice
@@ -58,42 +62,64 @@ class RecordReport:
         """
         if sender is not None and sender != report.instance_id:
             return Recorded(report, Refusal.SENDER)
-        host = self.hosts.read([report.instance_id]).get(report.instance_id)
-        if host is None:
-            return Recorded(report, Refusal.STRANGER)
-        if report.kind is ReportKind.NOTICED:
-            return self._noticed(report)
+        if report.kind in LOGGED:
+            return Recorded(report)
         if report.kind is ReportKind.LEAVING:
-            self.hosts.advance(
-                report.instance_id, HostState.RETIRING, reason="the agent said it is leaving"
-            )
+            return self._leaving(report)
+        notice = _notice(report) if report.kind is ReportKind.NOTICED else None
+        seen = self.rows.read(_wanted(report))
+        if seen.host(report.instance_id) is None:
+            return Recorded(report, Refusal.STRANGER)
+        if notice:
+            return self._noticed(report, notice, seen)
         if report.key is None:
             return Recorded(report)
-        if not self._holds(report.key, report.instance_id):
+        if not _holds(report.key, report.instance_id, seen):
             return Recorded(report, Refusal.NOT_HOLDER)
-        if report.kind not in QUIET or QUARANTINED in report.data:
-            self.jobs.add_events(report.key.job, [_event(report, report.key)])
-        return Recorded(report, decision=self.settle(report.key.job))
+        said = AddEvents(report.key.job, _events(report, report.key))
+        also = [said] if said.events else []
+        return Recorded(report, decision=self.settle(report.key.job, seen=seen, also=also))
 
-    def _noticed(self, report: Report) -> Recorded:
+    def _leaving(self, report: Report) -> Recorded:
+        gone = self.hosts.advance(
+            report.instance_id, HostState.RETIRING, reason="the agent said it is leaving"
+        )
+        return Recorded(report, None if gone else Refusal.STRANGER)
+
+    def _noticed(self, report: Report, notice: Notice, seen: Snapshot) -> Recorded:
         """Act on it; the timeline shows it even if it comes after the attempt is over."""
-        notice = _notice(report)
-        (handled,) = self.handle_notice([notice])
+        (handled,) = self.handle_notice([notice], seen=seen)
         if handled.failure:
             raise handled.failure
         key = report.key
-        if key and key.job not in handled.jobs and self._holds(key, report.instance_id):
-            self.jobs.add_events(key.job, [notice_event(notice, key.attempt)])
+        if key and key.job not in handled.jobs and _holds(key, report.instance_id, seen):
+            late = notice_event(notice, key.attempt)
+            self.rows.commit([AddEvents(key.job, (late,))])
         return Recorded(report, handled=handled)
 
-    def _holds(self, key: LeaseKey, instance_id: str) -> bool:
-        """Compare with the lease, not with the job's row: reports overtake each other."""
-        lease = self.jobs.lease(key)
-        return (
-            lease is not None
-            and lease.holder is not None
-            and lease.holder.instance_id == instance_id
+
+def _wanted(report: Report) -> Wanted:
+    """Return every row that the report can be about, so that one read finds them."""
+    host = frozenset({report.instance_id})
+    wanted = Wanted(hosts=host)
+    if report.kind is ReportKind.NOTICED:
+        wanted |= Wanted(holds=host)
+    key = report.key
+    if key:
+        wanted |= Wanted(
+            jobs=frozenset({key.job}),
+            leases=frozenset({key}),
+            orders=frozenset({(key.job, key.attempt), (key.job, key.attempt + 1)}),
         )
+    return wanted
+
+
+def _holds(key: LeaseKey, instance_id: str, seen: Snapshot) -> bool:
+    """Compare with the lease, not with the job's row: reports overtake each other."""
+    lease = seen.lease(key)
+    return (
+        lease is not None and lease.holder is not None and lease.holder.instance_id == instance_id
+    )
 
 
 def _notice(report: Report) -> Notice:
@@ -112,17 +138,47 @@ def _notice(report: Report) -> Notice:
         raise MalformedError(message) from error
 
 
-def _event(report: Report, key: LeaseKey) -> Event:
-    data: dict[str, Scalar] = dict(report.data)
-    return Event(report.at, report.kind, _words(report), key.attempt, data)
+def _events(report: Report, key: LeaseKey) -> tuple[Event, ...]:
+    """Return the timeline's lines about *report*; a last one tells of the save before it, too."""
+    if report.kind in QUIET and QUARANTINED not in report.data:
+        return ()
+    said = Event(report.at, report.kind, _words(report), key.attempt, dict(report.data))
+    return (*_saving(report, key), said)
+
+
+def _saving(report: Report, key: LeaseKey) -> list[Event]:
+    """Return what a draining host says in one report: each stage at its own time, and all."""
+    told = report.data
+    reached = {stage: _number(told.get(f"{stage}_s")) for stage in STAGES}
+    released = reached["released"]
+    if released is None:
+        return []
+    events = []
+    for kind, step in ((ReportKind.SAVED, "saved_step"), (ReportKind.COMMITTED, "committed_step")):
+        seconds = reached[kind.value]
+        if seconds is None:
+            continue
+        data: dict[str, Scalar] = {"step": told.get(step), "request": told.get("request")}
+        if kind is ReportKind.COMMITTED:
+            data |= {name: told.get(name) for name in ("manifest", "bytes", "digest")}
+            data["seconds"] = told.get("upload_s")
+        at = report.at - timedelta(seconds=released - seconds)
+        events.append(Event(at, kind, _at_step(kind, data), key.attempt, data))
+    stages = ", ".join(f"{stage} {s:.1f} s" for stage, s in reached.items() if s is not None)
+    words = f"receipt of the checkpoint request: {stages}"
+    events.append(Event(report.at, "receipt", words, key.attempt, dict(told)))
+    return events
+
+
+def _number(value: Scalar) -> float | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and value is not None else None
 
 
 def _words(report: Report) -> str:
     if QUARANTINED in report.data:
         manifest, reason = report.data[QUARANTINED], report.data.get("reason")
         return f"checkpoint {manifest} set aside: {reason}"
-    step = report.data.get("step")
-    at_step = f" at step {step}" if step is not None else ""
     match report.kind:
         case ReportKind.CLAIMED:
             return f"claimed by {report.instance_id}"
@@ -130,9 +186,12 @@ def _words(report: Report) -> str:
             restored = report.data.get("restored_step")
             origin = f"from step {restored}" if restored is not None else "from the start"
             return f"started {origin}"
-        case ReportKind.COMMITTED:
-            return f"checkpoint committed{at_step}"
-        case ReportKind.SAVED:
-            return f"checkpoint saved{at_step}"
         case _:
-            return f"{report.kind}{at_step}"
+            return _at_step(report.kind, report.data)
+
+
+def _at_step(kind: ReportKind, data: dict[str, Scalar]) -> str:
+    step = data.get("step")
+    at_step = f" at step {step}" if step is not None else ""
+    saves = kind in {ReportKind.SAVED, ReportKind.COMMITTED}
+    return f"checkpoint {kind}{at_step}" if saves else f"{kind}{at_step}"

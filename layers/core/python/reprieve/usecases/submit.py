@@ -11,12 +11,21 @@ from datetime import datetime
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.job import Attempt, Event, Job, JobStatus
 from reprieve.domain.lease import Cause, Lease, LeaseState
+from reprieve.domain.settlement import Facts
 from reprieve.domain.spec import JobSpec
 from reprieve.ports.cloud import Mail
-from reprieve.ports.jobs import JobStore
-from reprieve.ports.orders import OrderStore
+from reprieve.ports.rows import (
+    AddEvents,
+    NoteAttempt,
+    PutJob,
+    PutLease,
+    Rows,
+    Snapshot,
+    Write,
+)
 from reprieve.protocol import Ticket
-from reprieve.usecases.settle import new_token, place_order
+from reprieve.usecases.effects import Effects, closing, ordered
+from reprieve.usecases.settle import facts_of, new_token, read_job
 
 TRIES = 5
 NAME_LENGTH = 32
@@ -34,15 +43,14 @@ def job_id(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Store the job and arm its first attempt, then send its ticket and its order."""
+    """Store the job, arm its first attempt and order a host for it; then send what follows."""
 
-    jobs: JobStore
-    orders: OrderStore
+    rows: Rows
     mail: Mail
     now: Callable[[], datetime]
 
     def __call__(self, *, name: str, pool: str, spec: JobSpec) -> Job:
-        """Return the queued job. What is lost after the first write, the sweep sends again."""
+        """Return the queued job. What is lost after the commit, the sweep sends again."""
         now = self.now()
         job = Job(
             id=job_id(name),
@@ -55,63 +63,70 @@ class Submit:
             ticket_at=now,
             reason="submitted",
         )
-        self.jobs.submit(job, Lease(job.lease_key, pool, spec))
-        self.jobs.add_events(job.id, [Event(now, "submitted", f"submitted to pool {pool}", 1)])
-        self.mail.ticket(pool, Ticket(job.id, job.attempt, job.token))
-        place_order(self.orders, self.mail, job, job.attempt, reason="submitted", now=now)
+        said = Event(now, "submitted", f"submitted to pool {pool}", 1)
+        stored = Effects(
+            (
+                PutJob(job, new=True),
+                PutLease(Lease(job.lease_key, pool, spec)),
+                AddEvents(job.id, (said,)),
+            ),
+            tickets=((pool, Ticket(job.id, job.attempt, job.token)),),
+        ) + ordered(job, job.attempt, stands=None, reason="submitted", now=now)
+        self.rows.commit(stored.writes)
+        stored.send(self.mail)
         return job
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Close the job and its lease in one write; the host's next renewal is refused."""
+    """Close the job and its lease in one commit; the host's next renewal is refused."""
 
-    jobs: JobStore
+    rows: Rows
     now: Callable[[], datetime]
 
     def __call__(self, job_id: str) -> Job:
         """Return the job as it ended; one that was over already is returned as it is."""
         for remaining in reversed(range(TRIES)):
-            job = self.jobs.read(job_id)
-            if job is None:
+            facts = facts_of(read_job(self.rows, job_id, Snapshot()), job_id)
+            if facts is None:
                 message = f"no job {job_id}"
                 raise NoSuchJobError(message)
-            if job.terminal:
-                return job
+            if facts.job.terminal:
+                return facts.job
             try:
-                return self._close(job)
+                return self._close(facts)
             except (StaleError, UnknownOutcomeError):
                 if not remaining:
                     raise
         raise AssertionError  # the last round returned or raised
 
-    def _close(self, job: Job) -> Job:
-        now = self.now()
-        lease = self.jobs.lease(job.lease_key)
+    def _close(self, facts: Facts) -> Job:
+        now, lease = self.now(), facts.lease
         if lease is None:
-            message = f"job {job.id} has no lease row"
+            message = f"job {facts.job.id} has no lease row"
             raise StaleError(message)
-        cancelled = replace(
-            job.to(JobStatus.CANCELLED, reason="cancelled"),
+        job = replace(
+            facts.job.to(JobStatus.CANCELLED, reason="cancelled"),
             updated_at=now,
             next_try_at=None,
             needs_you=False,
         )
-        stored = self._store(cancelled, lease)
-        self.jobs.add_events(job.id, [Event(now, "cancelled", "cancelled", job.attempt)])
-        return stored
+        said = Event(now, "cancelled", "cancelled", job.attempt)
+        writes: list[Write] = [PutJob(job), AddEvents(job.id, (said,))]
+        # Parked until somebody says so: its attempt has ended, only the job is left to end.
+        if lease.state is not LeaseState.CLOSED:
+            writes += [*closing(lease), NoteAttempt(_ended(job, lease))]
+        self.rows.commit(writes)
+        return replace(job, version=job.version + 1)
 
-    def _store(self, job: Job, lease: Lease) -> Job:
-        if lease.state is LeaseState.CLOSED:
-            # Parked until somebody says so: its attempt has ended, only the job is left to end.
-            return self.jobs.update(job)
-        ended = Attempt(
-            job.id,
-            job.attempt,
-            ended_at=job.updated_at,
-            cause=Cause.OPERATOR,
-            restored_step=lease.restored_step,
-            last_step=lease.step,
-            committed_step=lease.committed_step,
-        )
-        return self.jobs.end_attempt(job, lease, successor=None, ended=ended)
+
+def _ended(job: Job, lease: Lease) -> Attempt:
+    return Attempt(
+        job.id,
+        job.attempt,
+        ended_at=job.updated_at,
+        cause=Cause.OPERATOR,
+        restored_step=lease.restored_step,
+        last_step=lease.step,
+        committed_step=lease.committed_step,
+    )

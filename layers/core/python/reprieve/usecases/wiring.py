@@ -20,7 +20,7 @@ from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.record_report import RecordReport
 from reprieve.usecases.replace_host import ReplaceHost
 from reprieve.usecases.retire import Retire
-from reprieve.usecases.settle import Settle
+from reprieve.usecases.settle import Settle, new_token
 from reprieve.usecases.submit import Cancel, Submit
 
 
@@ -73,9 +73,7 @@ class UseCases:
         """Bring a job in line with its lease."""
         ports = self.ports
         return Settle(
-            jobs=ports.jobs,
-            hosts=ports.hosts,
-            orders=ports.orders,
+            rows=ports.rows,
             fleet=ports.fleet,
             mail=ports.mail,
             retire=self.retire,
@@ -94,23 +92,21 @@ class UseCases:
         """Act on what EC2 announced."""
         ports = self.ports
         return HandleNotice(
-            jobs=ports.jobs,
-            hosts=ports.hosts,
-            orders=ports.orders,
-            memory=ports.pools,
+            rows=ports.rows,
             fleet=ports.fleet,
             signals=ports.signals,
             mail=ports.mail,
-            settle=self.settle,
             clock=self.deployment.clock,
             now=self.now,
+            token=new_token,
+            told=self.told,
         )
 
     @property
     def record_report(self) -> RecordReport:
         """Take a host's report."""
         return RecordReport(
-            jobs=self.ports.jobs,
+            rows=self.ports.rows,
             hosts=self.ports.hosts,
             settle=self.settle,
             handle_notice=self.handle_notice,
@@ -159,9 +155,9 @@ class UseCases:
     @property
     def submit(self) -> Submit:
         """Take a job."""
-        return Submit(self.ports.jobs, self.ports.orders, self.ports.mail, self.now)
+        return Submit(self.ports.rows, self.ports.mail, self.now)
 
     @property
     def cancel(self) -> Cancel:
         """Close a job."""
-        return Cancel(self.ports.jobs, self.now)
+        return Cancel(self.ports.rows, self.now)
