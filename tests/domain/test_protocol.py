@@ -51,3 +51,33 @@ def test_malformed_messages_are_told_apart_from_everything_else(
 def test_text_that_is_not_json_is_refused(text: str) -> None:
     with pytest.raises(MalformedError):
         Ticket.from_json("{" + text)
+
+
+@pytest.mark.parametrize("message", [Ticket, OrderMessage, Report])
+def test_nesting_without_end_is_refused(message: type[Ticket | OrderMessage | Report]) -> None:
+    with pytest.raises(MalformedError):
+        message.from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("job", ["", "a" * 257, "a\x00b", "a\nb", "\ud800", "j\u00f6b", 7, None])
+def test_a_name_is_short_plain_text(job: object) -> None:
+    body = json.loads(Ticket("job-1", 1, "t1").to_json()) | {"job": job}
+    with pytest.raises(MalformedError, match="job"):
+        Ticket.from_json(json.dumps(body))
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "soon", ""])
+def test_a_report_without_a_sane_time_is_refused(when: str) -> None:
+    body = json.loads(Report(ReportKind.READY, HOST, at(0)).to_json()) | {"at": when}
+    with pytest.raises(MalformedError):
+        Report.from_json(json.dumps(body))
+
+
+def test_of_what_a_report_says_for_people_only_so_much_is_kept() -> None:
+    said: dict[str, Any] = {f"fact {n}": n for n in range(100)}
+    said |= {"fact 0": "x" * 10_000, "fact 1": 10**40, "fact 2": float("nan"), "fact 3": 1e300}
+    kept = Report.from_json(Report(ReportKind.SAVED, HOST, at(0), data=said).to_json()).data
+    assert len(kept) == 64
+    assert kept["fact 0"] == "x" * 2000
+    assert [kept["fact 1"], kept["fact 2"], kept["fact 3"]] == [str(10**40), "nan", "1e+300"]
+    assert kept["fact 4"] == 4

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind, ReservationEnding
-from reprieve.edge.events import PARSERS, Announcement, Place, announced
+from reprieve.edge.events import PARSERS, Announcement, Place, announced, read_event
 
 EVENTS = Path(__file__).parent.parent / "events"
 CLOCK = NoticeClock()
@@ -260,6 +260,12 @@ def test_an_event_without_a_sane_time_is_malformed(time: object) -> None:
 def test_an_event_without_an_instance_id_is_malformed(name: str, instance_id: object) -> None:
     with pytest.raises(MalformedError, match="instance id"):
         announced(event(name, **{"instance-id": instance_id}), CLOCK)
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "7", "null", "[" * 100_000, '{"a":' * 100_000])
+def test_what_is_no_event_is_malformed(body: str) -> None:
+    with pytest.raises(MalformedError):
+        read_event(body)
 
 
 @given(

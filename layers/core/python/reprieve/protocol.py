@@ -19,6 +19,15 @@ from reprieve.domain.lease import LeaseKey
 
 VERSION = 1
 
+MAX_TEXT = 256
+MAX_COUNT = 10**12
+# What a report says for people ends up in one row; a row ends at 400 KB.
+MAX_FACTS = 64
+MAX_WORDS = 2000
+# A time outside of these is nonsense, and nonsense that no sum of times can overflow by.
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+
 _BAD_FIELD = (ValueError, KeyError, TypeError, OverflowError)
 
 
@@ -46,7 +55,7 @@ Scalar = str | int | float | bool | None
 def _load(text: str, what: str) -> dict[str, Any]:
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"{what} isn't JSON: {text[:80]!r}"
         raise MalformedError(message) from error
     if not isinstance(raw, dict) or raw.get("v") != VERSION:
@@ -56,11 +65,24 @@ def _load(text: str, what: str) -> dict[str, Any]:
 
 
 def _text(raw: dict[str, Any], name: str) -> str:
+    """Return a name: names become keys of rows and parts of paths, and are plain ASCII."""
     value = raw[name]
-    if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
         message = f"{name} must be a short text"
         raise TypeError(message)
+    if not value.isascii() or not value.isprintable():
+        message = f"{name} must be plain text"
+        raise TypeError(message)
     return value
+
+
+def _moment(raw: dict[str, Any], name: str) -> datetime:
+    at = datetime.fromisoformat(_text(raw, name))
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if not EARLIEST <= at <= LATEST:
+        message = f"{name} must be a time of this age"
+        raise ValueError(message)
+    return at
 
 
 def _count(raw: dict[str, Any], name: str) -> int:
@@ -69,10 +91,6 @@ def _count(raw: dict[str, Any], name: str) -> int:
         message = f"{name} must be a count"
         raise TypeError(message)
     return value
-
-
-MAX_TEXT = 256
-MAX_COUNT = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +156,7 @@ class OrderMessage:
             return cls(
                 _text(raw, "job"),
                 _count(raw, "attempt"),
-                str(raw.get("reason", "")),
+                str(raw.get("reason", ""))[:MAX_WORDS],
                 _text(raw, "pool") if raw.get("pool") else "",
             )
         except _BAD_FIELD as error:
@@ -184,15 +202,13 @@ class Report:
             key = None
             if raw.get("job") is not None:
                 key = LeaseKey(_text(raw, "job"), _count(raw, "attempt"), _text(raw, "token"))
-            at = datetime.fromisoformat(_text(raw, "at"))
-            data = raw.get("data") or {}
             return cls(
                 kind=ReportKind(_text(raw, "kind")),
                 instance_id=_text(raw, "instance_id"),
-                at=at if at.tzinfo else at.replace(tzinfo=UTC),
+                at=_moment(raw, "at"),
                 seq=_count(raw, "seq") if "seq" in raw else 0,
                 key=key,
-                data={str(k): v for k, v in data.items() if _is_scalar(v)},
+                data=_facts(raw.get("data") or {}),
             )
         except _BAD_FIELD as error:
             message = f"report: {error}"
@@ -200,6 +216,20 @@ class Report:
         except AttributeError as error:
             message = "report: data must be an object"
             raise MalformedError(message) from error
+
+
+def _facts(data: dict[str, Any]) -> dict[str, Scalar]:
+    """Keep what can be kept: plain values, not too many, none too long, no absurd number."""
+    known = {str(k)[:MAX_TEXT]: _fact(v) for k, v in data.items() if _is_scalar(v)}
+    return dict(list(known.items())[:MAX_FACTS])
+
+
+def _fact(value: Scalar) -> Scalar:
+    if isinstance(value, str):
+        return value[:MAX_WORDS]
+    if isinstance(value, bool) or value is None or abs(value) < MAX_COUNT:
+        return value
+    return str(value)[:MAX_TEXT]  # infinite, not a number, or as good as that
 
 
 def _is_scalar(value: object) -> bool:

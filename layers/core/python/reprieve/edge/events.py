@@ -9,6 +9,7 @@ event may lack, it may lack here; what we don't know, we leave alone.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -95,6 +96,19 @@ Parser = Callable[[Event, datetime, NoticeClock], Announcement]
 
 NOTHING = Announcement()
 UNKNOWN = Announcement(known=False)
+
+
+def read_event(body: str) -> Event:
+    """Return the event in a message's body; raise ``MalformedError`` for anything else."""
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        message = f"not JSON: {body[:80]!r}"
+        raise MalformedError(message) from error
+    if not isinstance(event, dict):
+        message = f"not an event: {body[:80]!r}"
+        raise MalformedError(message)
+    return event
 
 
 def parse_event(event: Event, clock: NoticeClock) -> list[Notice]:
@@ -281,7 +295,7 @@ def _time(value: object) -> datetime:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             at = read(str(value))
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, TypeError, IndexError):
             continue
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
         if EARLIEST <= at <= LATEST:
