@@ -52,8 +52,11 @@ def load(path: Path) -> Scenario:
     """Read the scenario at *path*; raise ``ScenarioError`` naming each line that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(path, [Problem(1, f"can't be read: {error}")]) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ScenarioError(path, [Problem(1, f"can't be read: {reason}")]) from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(path, [Problem(1, "can't be read: save it as UTF-8")]) from error
     return parse(text, path)
 
 
