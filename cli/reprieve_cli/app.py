@@ -21,6 +21,7 @@ from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
 from reprieve_cli.commands.queue import queue
 from reprieve_cli.commands.requeue import requeue
+from reprieve_cli.commands.simulate import simulate
 from reprieve_cli.commands.status import status
 from reprieve_cli.commands.submit import submit
 from reprieve_cli.commands.wait import wait
@@ -69,6 +70,7 @@ COMMANDS: tuple[click.Command, ...] = (
     drill,
     doctor,
     leave,
+    simulate,
     local,
 )
 for command in COMMANDS:
