@@ -253,6 +253,7 @@ class Watch(Construct):
                         self._ours(Metric.SIGNALS_UNDELIVERED),
                         self._ours(Metric.STRANGERS),
                         self._ours(Metric.FOREIGN),
+                        self._ours(Metric.UNKNOWN_EVENTS),
                     ),
                     _graph(
                         "Checkpoints",

@@ -54,6 +54,10 @@ class Context:
     memory_limit_in_mb: int = 256
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:111122223333:function:f"
     aws_request_id: str = "request-1"
+    remaining_ms: int = 55_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.remaining_ms
 
 
 @pytest.fixture

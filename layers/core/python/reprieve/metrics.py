@@ -19,6 +19,7 @@ class Metric(StrEnum):
     NOTICES = "NoticesReceived"
     STRANGERS = "StrangersIgnored"  # events of instances that aren't ours
     FOREIGN = "NoticesForeign"  # of another region or account, or replayed: never acted on
+    UNKNOWN_EVENTS = "EventsUnknown"  # of kinds that nobody here reads
     STALE = "NoticesStale"  # arrived after their own deadline: settled, not signalled
     MALFORMED = "MessagesMalformed"  # records that nobody can read
     SIGNALS_UNDELIVERED = "SignalsUndelivered"  # SSM wouldn't take the command

@@ -17,6 +17,7 @@ from reprieve.adapters.dynamodb_orders import DynamoOrderStore
 from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.adapters.dynamodb_watch import DynamoWatch
 from reprieve.adapters.ec2_fleet import Ec2Fleet
+from reprieve.adapters.s3_manifests import S3Manifests
 from reprieve.adapters.sqs import SqsMail
 from reprieve.adapters.ssm import SsmSignals
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from botocore.session import Session
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_ssm import SSMClient
 
@@ -66,6 +68,11 @@ class Clients:
         client: EC2Client = self._client("ec2", LAUNCH_SECONDS, tries=2)
         return client
 
+    @cached_property
+    def s3(self) -> S3Client:
+        client: S3Client = self._client("s3")
+        return client
+
     def _client(
         self, service: str, read_seconds: float = READ_SECONDS, *, tries: int = TRIES
     ) -> Any:
@@ -85,6 +92,7 @@ class Adapters:
     fleet: Ec2Fleet
     signals: SsmSignals
     mail: SqsMail
+    manifests: S3Manifests | None
 
 
 def connect(
@@ -96,6 +104,7 @@ def connect(
     orders_queue_url: str,
     work_queues: Mapping[str, str],
     ssm_document: str | None = None,
+    bucket: str | None = None,
 ) -> Adapters:
     """Return the adapters of one stack; EC2 and SSM clients are made when first used."""
     jobs = Table(clients.dynamodb, table)
@@ -109,6 +118,7 @@ def connect(
         fleet=Ec2Fleet(lambda: clients.ec2, stack=stack, zones=zones),
         signals=SsmSignals(lambda: clients.ssm, ssm_document),
         mail=SqsMail(clients.sqs, orders_queue_url=orders_queue_url, work_queues=work_queues),
+        manifests=S3Manifests(lambda: clients.s3, bucket) if bucket else None,
     )
 
 

@@ -13,13 +13,16 @@ from reprieve.domain.order import ErrorClass, OrderState, classify
 from reprieve.domain.settlement import Decision, End, Move, Nothing
 from reprieve.metrics import NAMESPACE, Metric
 from reprieve.usecases.record_report import QUARANTINED, Refusal
+from reprieve.usecases.sweep_hosts import NEVER_READY
 
 if TYPE_CHECKING:
     from reprieve.domain.job import Job
     from reprieve.usecases.record_report import Recorded
     from reprieve.usecases.replace_host import Filled
+    from reprieve.usecases.sweep_view import Swept
 
 SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
+OVER_QUOTA = frozenset({ErrorClass.LIMIT, ErrorClass.SPOT_LIMIT})
 OUR_FAULT = frozenset({ErrorClass.CONFIGURATION, ErrorClass.PERMISSION, ErrorClass.OURS})
 
 
@@ -59,7 +62,7 @@ def count_filled(metrics: Metrics, filled: Filled) -> None:
         count(metrics, Metric.UNFILLED)
     codes = {error.code for error in filled.refused}
     classes = {classify(code) for code in codes}
-    if ErrorClass.LIMIT in classes:
+    if classes & OVER_QUOTA:
         count(metrics, Metric.OVER_QUOTA)
     if classes & OUR_FAULT:
         count(metrics, Metric.MISCONFIGURED)
@@ -75,6 +78,24 @@ def count_recorded(metrics: Metrics, recorded: Recorded) -> None:
         count(metrics, Metric.QUARANTINED)
 
 
+def count_swept(metrics: Metrics, swept: Swept, *, seconds: float) -> None:
+    """Count what a sweep found; that it completed is for the handler to say."""
+    count(metrics, Metric.SWEEP_TIME, seconds)
+    found = {
+        Metric.RETIRED: len(swept.retired),
+        Metric.CANNOT_TELL: len(swept.cannot_tell),
+        Metric.NEVER_READY: sum(why == NEVER_READY for why in swept.retired.values()),
+        Metric.SILENT: len(swept.silent),
+        Metric.STRAYS: len(swept.strays.lost) + len(swept.strays.unclaimed),
+        Metric.RUNG_AGAIN: len(swept.rung),
+        Metric.FOUND: len(swept.found),
+        Metric.ANOMALIES: len(swept.anomalies),
+    }
+    for metric, number in found.items():
+        if number:
+            count(metrics, metric, number)
+
+
 def _count_end(metrics: Metrics, end: End) -> None:
     _count_status(metrics, end.job)
     if end.ended.steps_lost:
@@ -83,9 +104,10 @@ def _count_end(metrics: Metrics, end: End) -> None:
         count(metrics, Metric.LOSS_WITHOUT_NOTICE)
     if end.unsaved:
         count(metrics, Metric.NOTICE_WITHOUT_CHECKPOINT)
-    if end.job.status is JobStatus.PARKED:
-        bad = end.ended.cause is Cause.NO_VALID_CHECKPOINT
-        count(metrics, Metric.NO_VALID_CHECKPOINT if bad else Metric.NO_PROGRESS)
+    if end.stuck:
+        count(metrics, Metric.NO_PROGRESS)
+    if end.ended.cause is Cause.NO_VALID_CHECKPOINT:
+        count(metrics, Metric.NO_VALID_CHECKPOINT)
 
 
 def _count_status(metrics: Metrics, job: Job) -> None:

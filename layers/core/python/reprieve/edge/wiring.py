@@ -42,6 +42,7 @@ def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
         orders_queue_url=settings.orders_queue_url,
         work_queues={name: pool.work_queue_url for name, pool in pools.items()},
         ssm_document=getattr(settings, "ssm_document", None),
+        bucket=getattr(settings, "checkpoints_bucket", None),
     )
     ports = Ports(
         rows=adapters.rows,
@@ -53,6 +54,7 @@ def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
         fleet=adapters.fleet,
         signals=adapters.signals,
         mail=adapters.mail,
+        manifests=adapters.manifests,
     )
     deployment = Deployment(settings.stack, pools, settings.subnets, settings.clock)
     return Wired(settings, UseCases(ports, deployment, told=told), clients.sqs)

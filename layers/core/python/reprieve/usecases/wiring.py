@@ -12,9 +12,12 @@ from reprieve.domain.settlement import Decision
 from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.hosts import HostStore, PoolMemory, Watch
 from reprieve.ports.jobs import JobStore
+from reprieve.ports.manifests import Manifests
 from reprieve.ports.orders import OrderStore
 from reprieve.ports.rows import Rows
+from reprieve.usecases.adopt_strays import AdoptStrays
 from reprieve.usecases.census import TakeCensus
+from reprieve.usecases.find_commits import FindCommits
 from reprieve.usecases.handle_notice import HandleNotice
 from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.record_report import RecordReport
@@ -22,6 +25,10 @@ from reprieve.usecases.replace_host import ReplaceHost
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle, new_token
 from reprieve.usecases.submit import Cancel, Submit
+from reprieve.usecases.sweep_hosts import SweepHosts
+from reprieve.usecases.sweep_jobs import SweepCommits, SweepJobs, TellDoubts, TellStandDowns
+from reprieve.usecases.sweep_orders import SweepOrders
+from reprieve.usecases.sweep_view import Look, Part
 
 
 def utc_now() -> datetime:
@@ -42,6 +49,7 @@ class Ports:
     fleet: Fleet
     signals: Signals
     mail: Mail
+    manifests: Manifests | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +141,42 @@ class UseCases:
         )
 
     @property
+    def adopt_strays(self) -> AdoptStrays:
+        """Give every instance of ours a row."""
+        return AdoptStrays(
+            pools=self.deployment.pools,
+            hosts=self.ports.hosts,
+            fleet=self.ports.fleet,
+            census=self.census,
+            retire=self.retire,
+            clock=self.deployment.clock,
+            now=self.now,
+        )
+
+    @property
     def reconcile(self) -> Reconcile:
         """Sweep."""
-        ports, deployment = self.ports, self.deployment
+        ports, clock = self.ports, self.deployment.clock
+        look = Look(ports.rows, ports.jobs, ports.watch, ports.fleet, clock, self.now)
+        parts: list[Part] = [
+            SweepJobs(look, self.settle, clock, self.now),
+            SweepOrders(ports.rows, ports.mail, clock, self.now),
+            SweepHosts(ports.hosts, self.settle, self.retire, clock),
+            TellDoubts(ports.rows, clock, self.now),
+            TellStandDowns(ports.rows, clock),
+        ]
+        if ports.manifests:
+            find = FindCommits(ports.rows, ports.jobs, ports.manifests, self.now)
+            parts.append(SweepCommits(find))
         return Reconcile(
-            pools=deployment.pools,
-            jobs=ports.jobs,
-            hosts=ports.hosts,
-            orders=ports.orders,
+            pools=self.deployment.pools,
+            look=look,
+            adopt_strays=self.adopt_strays,
+            handle_notice=self.handle_notice,
+            parts=parts,
             watch=ports.watch,
             fleet=ports.fleet,
-            mail=ports.mail,
-            census=self.census,
-            settle=self.settle,
-            handle_notice=self.handle_notice,
-            retire=self.retire,
-            clock=deployment.clock,
+            clock=clock,
             now=self.now,
         )
 
