@@ -116,6 +116,19 @@ def marked(request: Request, mark: Mark, now: Now) -> Request:
     return replace(request, marks=(*request.marks, (mark.value, now.boot)))
 
 
+def committed(tenure: Tenure, uploaded: float, now: Now) -> Tenure:
+    """Note when the newest save was in the bucket; an older one before it doesn't count."""
+    request = tenure.request
+    if request is None:
+        return tenure
+    earlier_marks = tuple(
+        (name, at) for name, at in request.marks if name not in {Mark.UPLOADED, Mark.COMMITTED}
+    )
+    uploaded = max(uploaded, request.since)
+    marks = (*earlier_marks, (Mark.UPLOADED.value, uploaded), (Mark.COMMITTED.value, now.boot))
+    return replace(tenure, request=replace(request, marks=marks))
+
+
 def receipt(tenure: Tenure, now: Now) -> dict[str, Scalar]:
     """Return seconds from the request to each stage, and what was made durable in that time."""
     request = tenure.request
@@ -128,6 +141,7 @@ def receipt(tenure: Tenure, now: Now) -> dict[str, Scalar]:
     return stages | {
         "released_s": round(now.boot - request.since, 3),
         "request": request.id,
+        "saved_step": request.ack_step,
         "bytes": tenure.upload_bytes,
         "upload_s": None if seconds is None else round(seconds, 3),
         "digest": tenure.committed_digest,

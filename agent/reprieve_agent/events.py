@@ -188,6 +188,7 @@ class Committed:
     digest: str
     bytes: int
     seconds: float
+    uploaded: float | None = None  # when the data was in the bucket, on the boot clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from reprieve.domain.lease import Cause, Lease, LeaseKey, Outcome
-from reprieve.domain.notice import Notice, NoticeKind, escalate
+from reprieve.domain.notice import Channel, Notice, NoticeKind, escalate
 from reprieve.ports.leases import Claim
 from reprieve.protocol import ReportKind, Scalar
 from reprieve_agent import actions as do
@@ -305,10 +305,11 @@ class Machine:
             case AckState.SAVED:
                 request = asking.marked(asking.marked(request, Mark.ACCEPTED, now), Mark.SAVED, now)
                 data: dict[str, Scalar] = {"step": event.step, "request": request.id}
-                said = do.SendReport(ReportKind.SAVED, tenure.key, data)
+                # Who is leaving tells all of it in one last report.
+                said = () if request.exits else (do.SendReport(ReportKind.SAVED, tenure.key, data),)
                 saved = _reached(replace(tenure, request=request), event.step)
                 answered = asking.answered(saved, periods=self.periods, now=now)
-                return _with(state, answered), (said,)
+                return _with(state, answered), said
             case AckState.DECLINED | AckState.FAILED:
                 return self._refused_to_save(state, tenure, request)
             case _:
@@ -366,7 +367,11 @@ class Machine:
             "digest": event.digest,
         }
         said: list[Action] = [do.AbortUploads(tenure.key, dropped)] if dropped else []
-        said.append(do.SendReport(ReportKind.COMMITTED, tenure.key, data))
+        if tenure.request and tenure.request.exits:  # its last report tells of it
+            uploaded = now.boot if event.uploaded is None else event.uploaded
+            tenure = asking.committed(tenure, uploaded, now)
+        else:
+            said.append(do.SendReport(ReportKind.COMMITTED, tenure.key, data))
         said.append(do.Prune(tenure.key, event.step))
         state, sending = self._upload_newest(
             state, asking.answered(tenure, periods=self.periods, now=now)
@@ -466,14 +471,18 @@ class Machine:
     def _released(self, state: State, tenure: Tenure, now: Now) -> Move:
         ending = tenure.ending
         assert ending is not None  # noqa: S101 - RELEASING begins with the ending
-        data = asking.receipt(tenure, now) | {
-            "cause": ending.cause.value,
-            "exit_code": tenure.exit_code,
-            "detail": ending.detail,
-            "step": tenure.step,
-            "committed_step": tenure.committed_step,
-            "manifest": tenure.committed_manifest,
-        }
+        data = (
+            asking.receipt(tenure, now)
+            | _warned(state, tenure)
+            | {
+                "cause": ending.cause.value,
+                "exit_code": tenure.exit_code,
+                "detail": ending.detail,
+                "step": tenure.step,
+                "committed_step": tenure.committed_step,
+                "manifest": tenure.committed_manifest,
+            }
+        )
         state, over = self._over(state, tenure, now)
         return state, (do.SendReport(endings.REPORTS[ending.outcome], tenure.key, data), *over)
 
@@ -495,7 +504,7 @@ class Machine:
     def _over(self, state: State, tenure: Tenure, now: Now) -> Move:
         state = replace(state, tenure=None, idle_since=now.boot)
         state, leaving = self._leave_if_done(state)
-        idle = () if leaving else (do.SendReport(ReportKind.IDLE),)
+        idle = () if leaving or state.going else (do.SendReport(ReportKind.IDLE),)
         return state, (do.Wipe(tenure.key), *idle, *leaving)
 
     # Notices ----------------------------------------------------------------------------
@@ -505,15 +514,20 @@ class Machine:
             return state, ()
         known = state.standing
         stands = escalate(known.notice if known else None, notice)
+        if known:
+            known = known.hearing(notice.channel, now.boot)
+            state = replace(state, standing=known)
         if known and stands == known.notice:
             return state, ()
         standing = moments.standing(stands, periods=self.periods, now=now)
         if known and known.notice.kind is stands.kind:
             return self._earlier(state, known, stands, standing.reclaim)
-        return self._stand(state, standing, now)
+        standing = standing.hearing(notice.channel, now.boot)
+        # What came over SSM, the functions sent and store themselves.
+        return self._stand(state, standing, now, tell=notice.channel is not Channel.SSM)
 
-    def _stand(self, state: State, standing: Standing, now: Now) -> Move:
-        """Tell the functions what stands from now, and do what it asks for."""
+    def _stand(self, state: State, standing: Standing, now: Now, *, tell: bool = True) -> Move:
+        """Do what *standing* asks for from now on, and *tell* the functions of it."""
         state = replace(state, standing=standing)
         notice, reclaim = standing.notice, standing.reclaim
         key = state.tenure.key if state.tenure else None
@@ -523,12 +537,12 @@ class Machine:
             "noticed_at": notice.noticed_at.isoformat(),
             "seconds_left": round(reclaim - now.boot, 3) if reclaim is not None else None,
         }
-        said = do.SendReport(ReportKind.NOTICED, key, data)
+        said = (do.SendReport(ReportKind.NOTICED, key, data),) if tell else ()
         if state.tenure is None:
             state, leaving = self._leave_if_done(state)
-            return state, (said, *leaving)
+            return state, (*said, *leaving)
         state, more = self._heed(state, state.tenure, now)
-        return state, (said, *more)
+        return state, (*said, *more)
 
     def _earlier(
         self, state: State, known: Standing, notice: Notice, reclaim: float | None
@@ -708,8 +722,10 @@ class Machine:
         """Go, and leave no process behind that nobody would look after."""
         tenure = state.tenure
         kill = (do.Kill(tenure.key, tenure.process),) if tenure else ()
-        said = do.SendReport(ReportKind.LEAVING, data={"reason": reason})
-        return replace(state, leaving=True), (*kill, said, do.Leave(reason, shutdown))
+        # A host under notice is drained: that it goes changes nothing.
+        known = state.standing is not None and state.standing.going
+        said = () if known else (do.SendReport(ReportKind.LEAVING, data={"reason": reason}),)
+        return replace(state, leaving=True), (*kill, *said, do.Leave(reason, shutdown))
 
     # After a crash of the agent -----------------------------------------------------------
 
@@ -747,6 +763,20 @@ def _why(state: State) -> tuple[Cause, str]:
     if standing and standing.going:
         return Cause.NOTICE, standing.notice.kind.value
     return Cause.STOP, "the agent was told to stop"
+
+
+def _warned(state: State, tenure: Tenure) -> dict[str, Scalar]:
+    """Return how the host heard of what stands, and how long before its end the save was safe."""
+    standing, request = state.standing, tenure.request
+    if standing is None or request is None or not request.exits:
+        return {}
+    heard: dict[str, Scalar] = {
+        f"heard_{channel}_s": round(at - standing.since, 3) for channel, at in standing.heard
+    }
+    committed = dict(request.marks).get(Mark.COMMITTED)
+    if committed is not None and standing.reclaim is not None:
+        heard["lead_seconds"] = round(standing.reclaim - committed, 3)
+    return heard
 
 
 def _reached(tenure: Tenure, step: int | None) -> Tenure:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from reprieve.domain.lease import Cause, Lease, LeaseKey, Outcome, Phase
-from reprieve.domain.notice import Notice
+from reprieve.domain.notice import Channel, Notice
 from reprieve.ports.leases import Progress
 
 
@@ -60,6 +60,7 @@ class Mark(StrEnum):
     ACCEPTED = "accepted"
     SAVED = "saved"
     QUIESCED = "quiesced"
+    UPLOADED = "uploaded"
     COMMITTED = "committed"
 
 
@@ -198,18 +199,25 @@ class Standing:
     The notice that stands. ``since`` and ``reclaim`` are on the boot clock.
 
     ``reclaim`` is when the host is expected to go, None for mere advice. While *pending*
-    it goes so late that the job may go on.
+    it goes so late that the job may go on. ``heard`` is when each channel first told of it.
     """
 
     notice: Notice
     since: float
     reclaim: float | None = None
     pending: bool = False
+    heard: tuple[tuple[str, float], ...] = ()
 
     @property
     def going(self) -> bool:
         """Whether the host is to be emptied now."""
         return self.notice.takes_the_host and not self.pending
+
+    def hearing(self, channel: Channel, now: float) -> Standing:
+        """Return it with *channel* heard, if that is the first time."""
+        if any(name == channel for name, _ in self.heard):
+            return self
+        return replace(self, heard=(*self.heard, (channel.value, now)))
 
 
 @dataclass(frozen=True, slots=True)

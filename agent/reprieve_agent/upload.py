@@ -83,6 +83,7 @@ class Uploads:
             raise NotWholeError(f"step-{step} is gone")
         with checkpoint.opened(folder, step) as (manifest, files):
             entries = self._store_files(files, stop)
+            uploaded = boot_seconds()
             standing = self._write_manifest(manifest, entries, stop)
         return on.Committed(
             self.key,
@@ -91,6 +92,7 @@ class Uploads:
             digest=hashlib.sha256(standing.to_json()).hexdigest(),
             bytes=standing.size,
             seconds=boot_seconds() - began,
+            uploaded=uploaded,
         )
 
     def _store_files(

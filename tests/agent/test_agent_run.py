@@ -87,9 +87,11 @@ def test_an_interrupted_job_is_saved_handed_over_and_finished_elsewhere(
     assert 5 <= saved < 150
     wait_until(lambda: cloud.queues.said(ReportKind.INTERRUPTED), "reported")
     receipt = cloud.queues.said(ReportKind.INTERRUPTED)[0].data
-    stages = [receipt[f"{s}_s"] for s in ("accepted", "saved", "quiesced", "released")]
-    assert all(isinstance(s, float) for s in stages)
+    names = ("accepted", "saved", "quiesced", "uploaded", "committed", "released")
+    assert all(isinstance(receipt[f"{name}_s"], float) for name in names)
     assert receipt["bytes"] == 64 + 1000
+    assert not cloud.queues.said(ReportKind.SAVED)
+    assert not cloud.queues.said(ReportKind.COMMITTED)
 
     successor = cloud.arm_next(key)
     other.start()

@@ -418,6 +418,60 @@ def test_the_report_follows_the_release_and_the_host_is_idle_again() -> None:
     assert play.state.wants_work
 
 
+def test_a_host_that_is_going_tells_of_its_save_in_one_last_report() -> None:
+    play = running()
+    play.seconds = 60.0
+    asked = play.tell(interruption(), on.NoticeSeen(a_notice(channel=Channel.SSM)))
+    (ask,) = only(do.Ask, asked)
+    assert ask.request
+    play.seconds = 62.0
+    play.tell(on.JobAcked(KEY, ask.request.id, AckState.SAVING, None))
+    play.seconds = 63.0
+    play.tell(on.CheckpointFound(KEY, 60), on.JobAcked(KEY, ask.request.id, AckState.SAVED, 60))
+    play.seconds = 64.0
+    play.tell(on.JobExited(KEY, 75), on.Swept(KEY, (60,), None))
+    play.seconds = 66.0
+    play.tell(committed(60, bytes=9, seconds=2.0, uploaded=1065.5))
+    play.seconds = 67.0
+    said = only(do.SendReport, play.tell(on.Released(KEY)))
+
+    assert reports(play.done)[-2:] == [ReportKind.NOTICED, ReportKind.INTERRUPTED]
+    told = said[0].data
+    seconds = {name: told[f"{name}_s"] for name in ("accepted", "saved", "quiesced", "uploaded")}
+    assert seconds == {"accepted": 2.0, "saved": 3.0, "quiesced": 4.0, "uploaded": 5.5}
+    assert (told["committed_s"], told["released_s"], told["lead_seconds"]) == (6.0, 7.0, 54.0)
+    assert (told["heard_metadata_s"], told["heard_ssm_s"]) == (0.0, 0.0)
+    assert (told["saved_step"], told["committed_step"], told["bytes"]) == (60, 60, 9)
+
+
+def test_of_two_commits_under_a_request_the_receipt_tells_of_the_newest() -> None:
+    play = running()
+    play.tell(on.CheckpointFound(KEY, 50), interruption(), on.CheckpointFound(KEY, 60))
+    play.seconds = 3.0
+    play.tell(committed(50))
+    play.seconds = 5.0
+    play.tell(committed(60), on.JobExited(KEY, 75), on.Swept(KEY, (), None))
+    (said,) = only(do.SendReport, play.tell(on.Released(KEY)))
+    assert (said.data["committed_s"], said.data["committed_step"]) == (5.0, 60)
+
+
+def test_what_came_over_ssm_is_no_news_to_the_functions() -> None:
+    play = running()
+    before = len(play.done)
+    play.tell(on.NoticeSeen(a_notice(channel=Channel.SSM)), interruption())
+    assert reports(play.done[before:]) == []
+    assert len(only(do.Ask, play.done[before:])) == 1
+
+
+def test_a_drained_host_goes_without_a_word_more() -> None:
+    play = interrupted()
+    play.tell(on.JobExited(KEY, 75), on.Swept(KEY, (), None), on.Released(KEY))
+    before = len(play.done)
+    went = play.wait(300)
+    assert only(do.Leave, went)
+    assert reports(play.done[before:]) == []
+
+
 def test_a_refused_release_ends_in_eviction() -> None:
     play = running()
     play.tell(on.JobExited(KEY, 0), on.Swept(KEY, (), None))

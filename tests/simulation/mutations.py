@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from reprieve.adapters.memory import InMemoryHostLeases, InMemoryOrderStore, Memory
+from reprieve.adapters.memory import InMemoryHostLeases, InMemoryRows, Memory
 from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.settlement import Facts
 from reprieve.domain.silence import Sights, Silence
 from reprieve.ports.leases import Claim
-from reprieve.ports.rows import Snapshot
-from reprieve.ports.rows import Snapshot
+from reprieve.ports.rows import PutTry, Snapshot, Wanted, Write
 from reprieve.protocol import Report
 from reprieve.usecases.record_report import RecordReport
 from reprieve.usecases.settle import Settle
@@ -100,14 +99,20 @@ def outcome_only_in_the_report() -> Iterator[None]:
 def plan_not_stored() -> AbstractContextManager[object]:
     """Every delivery of an order plans anew."""
 
-    def forget(self: Any, plan: Any) -> Any:
-        self._memory.try_rows.pop((plan.job, plan.attempt, plan.try_n), None)
-        return store(self, plan)
+    def forget(self: Any, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if isinstance(write, PutTry) and write.new:
+                row = write.row
+                self._memory.try_rows.pop((row.job, row.attempt, row.n), None)
+        commit(self, writes)
 
-    store = InMemoryOrderStore.store_plan
+    def blind(self: Any, wanted: Wanted) -> Snapshot:
+        return read(self, replace(wanted, tries=frozenset()))
+
+    commit, read = InMemoryRows.commit, InMemoryRows.read
     stack = ExitStack()
-    stack.enter_context(_the(InMemoryOrderStore, "tries", lambda *_: ()))
-    stack.enter_context(_the(InMemoryOrderStore, "store_plan", forget))
+    stack.enter_context(_the(InMemoryRows, "read", blind))
+    stack.enter_context(_the(InMemoryRows, "commit", forget))
     return stack
 
 

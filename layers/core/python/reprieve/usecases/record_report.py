@@ -156,7 +156,8 @@ def _saving(report: Report, key: LeaseKey) -> list[Event]:
     events = []
     for kind, step in ((ReportKind.SAVED, "saved_step"), (ReportKind.COMMITTED, "committed_step")):
         seconds = reached[kind.value]
-        if seconds is None:
+        # A checkpoint that was in the bucket already told of itself.
+        if seconds is None or (kind is ReportKind.COMMITTED and reached["uploaded"] is None):
             continue
         data: dict[str, Scalar] = {"step": told.get(step), "request": told.get("request")}
         if kind is ReportKind.COMMITTED:
@@ -165,9 +166,16 @@ def _saving(report: Report, key: LeaseKey) -> list[Event]:
         at = report.at - timedelta(seconds=released - seconds)
         events.append(Event(at, kind, _at_step(kind, data), key.attempt, data))
     stages = ", ".join(f"{stage} {s:.1f} s" for stage, s in reached.items() if s is not None)
-    words = f"receipt of the checkpoint request: {stages}"
+    words = f"receipt, from the request on: {stages}{_heard(told)}"
     events.append(Event(report.at, "receipt", words, key.attempt, dict(told)))
     return events
+
+
+def _heard(told: dict[str, Scalar]) -> str:
+    """Return how the host heard of the notice; a channel that never reached it isn't named."""
+    after = {channel: _number(told.get(f"heard_{channel}_s")) for channel in Channel}
+    heard = [f"{channel} {s:.1f} s" for channel, s in after.items() if s is not None]
+    return f"; heard by {', '.join(heard)}" if heard else ""
 
 
 def _number(value: Scalar) -> float | None:
