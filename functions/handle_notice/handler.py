@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.notice import Act
-from reprieve.edge.events import parse_event
+from reprieve.edge.events import parse_event, read_event
 from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import HandleNoticeSettings
@@ -45,9 +44,9 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
     for record in event["Records"]:
         try:
             notices[record["messageId"]] = parse_event(
-                json.loads(record["body"]), wired().settings.clock
+                read_event(record["body"]), wired().settings.clock
             )
-        except (MalformedError, ValueError, AttributeError) as error:
+        except MalformedError as error:
             count(metrics, Metric.MALFORMED)
             failed[record["messageId"]] = str(error)
     results = wired().uses.handle_notice([n for found in notices.values() for n in found])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
 from reprieve.domain.errors import MalformedError, ReprieveError
-from reprieve.edge.events import is_command_status, undelivered_command
+from reprieve.edge.events import is_command_status, read_event, undelivered_command
 from reprieve.edge.observe import count, count_decision, count_recorded, stack_metrics
 from reprieve.edge.records import attested_instance, failures
 from reprieve.edge.settings import RecordReportSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
 from reprieve.protocol import Report, ReportKind
+from reprieve.usecases.record_report import number
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -70,11 +70,8 @@ def _record(record: dict[str, Any]) -> None:
 
 def _is_command_status(body: str) -> bool:
     """Count an SSM command that didn't run: the metadata path is then the only one left."""
-    try:
-        event = json.loads(body)
-    except ValueError:
-        return False
-    if not isinstance(event, dict) or not is_command_status(event):
+    event = read_event(body)
+    if not is_command_status(event):
         return False
     failure = undelivered_command(event)
     if failure:
@@ -90,6 +87,6 @@ def _count(recorded: Recorded) -> None:
     report = recorded.report
     if report.kind is ReportKind.COMMITTED or "committed_s" in report.data:
         count(metrics, Metric.CHECKPOINTS)
-        lead = report.data.get("lead_seconds")
-        if isinstance(lead, int | float) and not isinstance(lead, bool):
+        lead = number(report.data.get("lead_seconds"))
+        if lead is not None:
             count(metrics, Metric.CHECKPOINT_LEAD, lead)

@@ -23,6 +23,7 @@ QUIET = frozenset({ReportKind.PROGRESS})
 # Of no job, and nothing that a row would have to say: the log keeps them.
 LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
+MOST_SECONDS = 1e8
 # Stages of a save in the order in which they are reached, as the receipt names them.
 STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "flushed", "released")
 
@@ -149,7 +150,7 @@ def _events(report: Report, key: LeaseKey) -> tuple[Event, ...]:
 def _saving(report: Report, key: LeaseKey) -> list[Event]:
     """Return what a draining host says in one report: each stage at its own time, and all."""
     told = report.data
-    reached = {stage: _number(told.get(f"{stage}_s")) for stage in STAGES}
+    reached = {stage: number(told.get(f"{stage}_s")) for stage in STAGES}
     released = reached["released"]
     if released is None:
         return []
@@ -173,14 +174,16 @@ def _saving(report: Report, key: LeaseKey) -> list[Event]:
 
 def _heard(told: dict[str, Scalar]) -> str:
     """Return how the host heard of the notice; a channel that never reached it isn't named."""
-    after = {channel: _number(told.get(f"heard_{channel}_s")) for channel in Channel}
+    after = {channel: number(told.get(f"heard_{channel}_s")) for channel in Channel}
     heard = [f"{channel} {s:.1f} s" for channel, s in after.items() if s is not None]
     return f"; heard by {', '.join(heard)}" if heard else ""
 
 
-def _number(value: Scalar) -> float | None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and value is not None else None
+def number(value: Scalar) -> float | None:
+    """Return a number of seconds that a host said, if it is one that a clock can take."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= MOST_SECONDS else None
 
 
 def _words(report: Report) -> str:
