@@ -120,7 +120,7 @@ class Listener:
         try:
             said = json.loads(_line(caller))
             operation = said["op"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadRequestError("a request is one line of JSON with an `op`") from None
         if operation == "status":
             return self._status()
@@ -152,7 +152,7 @@ class Listener:
             reclaimed_at=moment(said.get("deadline")),
         )
         # One SSM command serves many hosts, so there the request is named by its kind alone.
-        if said.get("request_id") not in {kind.value, notice.request_id}:
+        if said.get("request_id") not in (kind.value, notice.request_id):
             raise BadRequestError(f"request {said.get('request_id')!r} isn't for this host")
         return notice
 

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Market
 from reprieve.domain.notice import Channel, Notice, NoticeKind
+from reprieve.protocol import EARLIEST, LATEST
 from reprieve_agent.clock import boot_seconds
 
 log = logging.getLogger(__name__)
@@ -279,7 +280,9 @@ def moment(text: object) -> datetime | None:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         with suppress(ValueError):
             at = read(text)
-            return at if at.tzinfo else at.replace(tzinfo=UTC)
+            at = at if at.tzinfo else at.replace(tzinfo=UTC)
+            if EARLIEST <= at <= LATEST:
+                return at
     return None
 
 
