@@ -59,7 +59,8 @@ def no_strong_read() -> AbstractContextManager[object]:
     def believing(self: Settle, job_id: str, read: Snapshot, **asked: Any) -> Facts | None:
         facts = facts_of(self, job_id, read, **asked)
         waits = facts and facts.lease and facts.lease.state is LeaseState.HELD
-        if facts and waits and facts.job.status == "QUEUED" and asked["ask_ec2"]:
+        looked = asked["ask_ec2"] or asked["gone_beat"] is not None
+        if facts and waits and facts.job.status == "QUEUED" and looked:
             lease = replace(facts.lease, state=LeaseState.FREE)  # type: ignore[type-var]
             return replace(facts, lease=lease)
         return facts
