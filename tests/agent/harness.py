@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from reprieve.adapters.memory import Memory
 from reprieve.domain.clock import NoticeClock
@@ -82,6 +83,11 @@ def chain_state(total: int) -> str:
     return state
 
 
+def own_token() -> str:
+    """Return a token that no other test has: by it a job's processes are found in /proc."""
+    return uuid4().hex
+
+
 def wait_until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for a condition; fail when it doesn't come true in time."""
     ends = time.monotonic() + seconds
@@ -103,7 +109,7 @@ class Cloud:
         self.memory.hosts.adopt(a_host(instance_id))
 
     def submit(self, spec: JobSpec, job_id: str = "job-1") -> LeaseKey:
-        job = a_job(job_id, spec=spec)
+        job = a_job(job_id, spec=spec, token=own_token())
         self.memory.jobs.submit(job, a_lease(job))
         return job.lease_key
 
@@ -111,7 +117,7 @@ class Cloud:
         """Do what the functions do after an interruption: close, arm, send the ticket."""
         old = self.lease(key)
         assert old.state is LeaseState.DONE
-        nxt = LeaseKey(key.job, key.attempt + 1, f"t{key.attempt + 1}")
+        nxt = LeaseKey(key.job, key.attempt + 1, own_token())
         sealed = key.attempt if old.sealed else old.sealed_attempt
         self.memory.lease_rows[nxt] = Lease(
             key=nxt, pool=old.pool, spec=old.spec, sealed_attempt=sealed, base=old.base

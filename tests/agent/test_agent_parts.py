@@ -35,11 +35,11 @@ from reprieve_agent.state import AckState, Stage, State, Tenure
 from reprieve_agent.statefile import StateFile
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, Queues
-from tests.agent.harness import wait_until
+from tests.agent.harness import own_token, wait_until
 from tests.agent.test_machine import running
 from tests.builders import HOST, a_key, a_notice
 
-KEY = a_key()
+KEY = a_key(token=own_token())
 SETTINGS = {
     "STACK": "Reprieve",
     "POOL": "small",

@@ -23,7 +23,7 @@ from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import Report, Ticket
 from tests.agent.fakes import MetadataService
-from tests.agent.harness import chain_job, chain_state, soon, wait_until
+from tests.agent.harness import chain_job, chain_state, own_token, soon, wait_until
 from tests.builders import NOON, a_host, a_job, a_lease
 from tests.contract.stores import TABLE, create_table, emulator
 
@@ -75,7 +75,7 @@ class Account:
         return f"bucket-{self.number}"
 
     def submit(self, spec: JobSpec) -> LeaseKey:
-        job = a_job(spec=spec)
+        job = a_job(spec=spec, token=own_token())
         self.jobs.submit(job, a_lease(job))
         key = job.lease_key
         self.client("sqs").send_message(
@@ -193,8 +193,13 @@ class AgentProcess:
 
 
 @pytest.fixture
-def agent(account: Account, tmp_path: Path) -> Iterator[AgentProcess]:
-    agent = AgentProcess(account, tmp_path)
+def notice_seconds() -> float:
+    return 8.0
+
+
+@pytest.fixture
+def agent(account: Account, tmp_path: Path, notice_seconds: float) -> Iterator[AgentProcess]:
+    agent = AgentProcess(account, tmp_path, notice_seconds)
     agent.start()
     yield agent
     agent.close()
@@ -263,13 +268,14 @@ def local_log(agent: AgentProcess) -> str:
     return logs[0].read_text() if logs else ""
 
 
+@pytest.mark.parametrize("notice_seconds", [30.0])  # a busy machine starts an agent slowly
 def test_an_agent_killed_during_the_save_finishes_the_same_request(
-    account: Account, agent: AgentProcess, tmp_path: Path
+    account: Account, agent: AgentProcess, tmp_path: Path, notice_seconds: float
 ) -> None:
     gate = tmp_path / "gate"
     key = account.submit(slow_saver(gate))
     wait_until(lambda: (account.lease(key).step or 0) >= 5, "training")
-    agent.metadata.interrupt(time=soon(8))
+    agent.metadata.interrupt(time=soon(notice_seconds))
     wait_until(lambda: "saving" in local_log(agent), "saving")
 
     agent.kill()

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -33,7 +32,7 @@ from reprieve_agent.supervisor import (
     begun,
     marker,
 )
-from tests.agent.harness import wait_until
+from tests.agent.harness import own_token, wait_until
 from tests.agent.role_account import (
     HOST_KEY,
     HOST_SECRET,
@@ -75,7 +74,7 @@ def session(role: JobRole) -> RoleSession:
 
 @pytest.fixture
 def key() -> LeaseKey:
-    return a_key(token=uuid4().hex)
+    return a_key(token=own_token())
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -16,7 +15,7 @@ from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import Ticket
 from reprieve_agent.secret_values import NO_ROLE
-from tests.agent.harness import wait_until
+from tests.agent.harness import own_token, wait_until
 from tests.agent.role_account import (
     HOST_SECRET,
     PARAMETER,
@@ -102,7 +101,7 @@ def agent(account: Account, roles: RoleAccount, tmp_path: Path) -> Iterator[Agen
 
 
 def submit(account: Account, spec: JobSpec) -> LeaseKey:
-    job = replace(a_job(spec=spec), token=uuid4().hex)  # found in /proc by nobody else's test
+    job = a_job(spec=spec, token=own_token())
     account.jobs.submit(job, a_lease(job))
     key = job.lease_key
     account.client("sqs").send_message(

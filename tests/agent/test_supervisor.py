@@ -28,10 +28,10 @@ from reprieve_agent.supervisor import (
     marker,
     unit,
 )
-from tests.agent.harness import wait_until
+from tests.agent.harness import own_token, wait_until
 from tests.builders import a_key
 
-KEY = a_key("job-1", token="a-token-of-this-test")
+KEY = a_key("job-1", token=own_token())
 
 
 @pytest.fixture
