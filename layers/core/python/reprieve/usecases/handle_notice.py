@@ -201,11 +201,11 @@ class HandleNotice:
         drains = told.reaction.act is Act.DRAIN and not _announced(host, told.notice)
         if not drains and told.reaction.act not in LOOKS:
             return Wanted()
-        keys = holds.leases
+        keys, attempts = holds.leases, (1,) if drains else (0, 1)
         return Wanted(
             jobs=frozenset(key.job for key in keys),
             leases=keys,
-            orders=frozenset((key.job, key.attempt + n) for key in keys for n in (0, 1)),
+            orders=frozenset((key.job, key.attempt + n) for key in keys for n in attempts),
         )
 
     def _handle(self, told: _Told, known: _Known) -> Handled:
