@@ -19,6 +19,7 @@ from reprieve_cli.commands.hosts import hosts
 from reprieve_cli.commands.leave import leave
 from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
+from reprieve_cli.commands.plan import plan
 from reprieve_cli.commands.queue import queue
 from reprieve_cli.commands.requeue import requeue
 from reprieve_cli.commands.simulate import simulate
@@ -70,6 +71,7 @@ COMMANDS: tuple[click.Command, ...] = (
     drill,
     doctor,
     leave,
+    plan,
     simulate,
     local,
 )

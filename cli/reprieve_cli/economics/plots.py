@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reprieve_cli.economics.forecast import Forecast, Spread
 from reprieve_cli.economics.study import Estimate, Pair, Row, Scenario
 from reprieve_cli.errors import BadInputError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 OURS, PEER, INK, FAINT = "#0b6e4f", "#5c6b7a", "#22303c", "#d5dce3"
 UP, DOWN = "#9fc5b3", "#f3f1ec"
+PLANNED = 16  # ways drawn
 SUFFIXES = (".png", ".svg", ".pdf")
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -205,3 +207,48 @@ def _availability(axes: Axes, scenario: Scenario) -> None:
     axes.margins(x=0.005)
     axes.set_title("When capacity was there")
     axes.set_xlabel("hours into the trace")
+
+
+def plan(path: Path, found: Forecast) -> None:
+    """Draw cost and end of each way, as the middle 90 % with the median."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    ways = [option for option in found.spot if option.usd and option.hours][:PLANNED]
+    ways += [found.on_demand] if found.on_demand else []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.5, 1.8 + 0.42 * max(len(ways), 1)), layout="constrained")
+        cost, end = figure.subplots(1, 2, sharey=True)
+        for place, option in enumerate(reversed(ways)):
+            color = OURS if option.spot else PEER
+            _range(cost, place, option.usd, color)
+            _range(end, place, option.hours, color)
+        names = [option.name + ("" if option.spot else " on demand") for option in ways]
+        cost.set_yticks(range(len(ways)), list(reversed(names)))
+        cost.tick_params(axis="y", length=0)
+        end.tick_params(axis="y", length=0)
+        cost.set_title("What it costs")
+        cost.set_xlabel("dollars (median, middle 90 %)")
+        cost.set_xlim(left=0)
+        end.set_title("When it ends")
+        end.set_xlabel("hours after submission (median, middle 90 %)")
+        if found.job.deadline_hours:
+            end.axvline(found.job.deadline_hours, color="#b3382c", lw=1.2)
+            end.annotate(
+                "due",
+                (found.job.deadline_hours, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(4, -10),
+                textcoords="offset points",
+                color="#b3382c",
+            )
+        figure.suptitle(
+            f"{found.job.name}: {found.job.work_hours:g} h of work", x=0.01, ha="left", fontsize=13
+        )
+        save(figure, path)
+
+
+def _range(axes: Axes, place: float, value: Spread | None, color: str) -> None:
+    if value:
+        axes.plot([value.p5, value.p95], [place, place], color=color, lw=5, alpha=0.35)
+        axes.plot(value.p50, place, "o", color=color, ms=6.5)

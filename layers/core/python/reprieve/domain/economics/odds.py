@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-GRID = 2000  # steps over the work of the job; halving them moves a chance by less than 0.001
+GRID = 2000  # steps over the work of the job; 200 move a chance by about 0.005
 
 
 def no_interruption(*, hazard_per_hour: float, hours: float) -> float:
@@ -34,20 +34,25 @@ def hours_without_checkpoints(
 
 
 def finishes_without_checkpoints(
-    *, work_hours: float, hazard_per_hour: float, limit_hours: float, dead_hours: float = 0.0
+    *,
+    work_hours: float,
+    hazard_per_hour: float,
+    limit_hours: float,
+    dead_hours: float = 0.0,
+    grid: int = GRID,
 ) -> float:
     """
     Return the chance F that some attempt of *work_hours* is done by *limit_hours*.
 
     Renewal equation F(h) = e^(-λW)[h ≥ W] + ∫₀^W λe^(-λs) F(h-s-K) ds, on a grid of
-    W/2000; the exponential kernel makes the integral a running sum.
+    W/*grid*; the exponential kernel makes the integral a running sum.
     """
     if limit_hours < work_hours:
         return 0.0
     through = no_interruption(hazard_per_hour=hazard_per_hour, hours=work_hours)
     if hazard_per_hour <= 0:
         return 1.0
-    step = work_hours / GRID
+    step = work_hours / grid
     decay = math.exp(-hazard_per_hour * step)
     dead = round(dead_hours / step)
     chance: list[float] = []
@@ -55,9 +60,9 @@ def finishes_without_checkpoints(
     for index in range(math.floor(limit_hours / step + 1e-9) + 1):
         # A loss in (s, s+step] leaves F from the middle of that step on, K later.
         new = _at(chance, index - dead - 1)
-        old = _at(chance, index - dead - 1 - GRID)
+        old = _at(chance, index - dead - 1 - grid)
         integral = decay * integral + (1 - decay) * (new - through * old)
-        chance.append(min(1.0, (through if index >= GRID else 0.0) + integral))
+        chance.append(min(1.0, (through if index >= grid else 0.0) + integral))
     return chance[-1]
 
 

@@ -46,6 +46,18 @@ class History:
         """ŝ = (1+won)/(2+tried), the mean of a Beta(1, 1) posterior."""
         return (1 + self.launches_won) / (2 + self.launches_tried)
 
+    def survival(self, hours: float) -> float:
+        """
+        Return the chance of no interruption in *hours*: ((b0+h)/(b0+h+t))^(a0+n).
+
+        e^(-λt) averaged over the posterior: with little history the hazard may well be far
+        below its mean, and one number for λ would hide that.
+        """
+        known = PRIOR_HOURS + self.hours
+        exponent: float = PRIOR_INTERRUPTIONS + self.interruptions
+        chance: float = (known / (known + hours)) ** exponent
+        return chance
+
     def after_run(self, *, hours: float, interrupted: bool) -> History:
         """Return the history with one more life of a host."""
         return replace(
