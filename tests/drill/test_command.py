@@ -62,7 +62,7 @@ def reprieve(
             yield Theatre().stage, None
 
     def impatient(*given: Any, **options: Any) -> Drill:
-        return Drill(*given, **options, patience=IMPATIENT)
+        return Drill(*given, **(options | {"patience": IMPATIENT}))
 
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(venue, "of_its_own", in_memory)

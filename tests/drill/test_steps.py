@@ -208,7 +208,7 @@ expect: {}
 
 
 def test_a_fault_may_do_one_thing_after_the_other(theatre: Theatre) -> None:
-    theatre.play(
+    played = theatre.play(
         HEAD
         + """
 steps:
@@ -227,3 +227,5 @@ expect: {}
         {"delay_seconds": 1.0, "drop": "before"},
         {"pass": True},
     ]
+    (said,) = [line.text for line in played.timeline if line.text.startswith("step")]
+    assert said.endswith(": error 401, delay seconds 100 and drop before, none")

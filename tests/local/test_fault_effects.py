@@ -76,6 +76,17 @@ def test_each_call_gets_the_next_effect_and_then_the_fault_is_over(
     assert control.faults() == []
 
 
+def test_those_who_watch_are_spared_unless_they_are_named(aws: Aws, control: WorldClient) -> None:
+    watching = aws.client("sts", app="reprieve-cli")
+    control.add_fault("sts", "*", {"error": {"code": "Throttling"}}, seconds=60)
+    watching.get_caller_identity()
+    assert sts(aws) == "Throttling"
+    control.clear_faults()
+    control.add_fault("sts", "*", {"error": {"code": "Throttling"}}, caller="reprieve-c*")
+    with pytest.raises(ClientError, match="Throttling"):
+        watching.get_caller_identity()
+
+
 def test_the_last_effect_repeats_for_as_long_as_the_fault_lasts(
     aws: Aws, control: WorldClient
 ) -> None:

@@ -277,7 +277,25 @@ class FaultAction:
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"fault for {self.fault['service']} {self.fault['action']}: {self.fault['then']}"
+        then = self.fault["then"]
+        effects = ", ".join(map(_effect, then if isinstance(then, list) else [then]))
+        return f"fault for {self.fault['service']} {self.fault['action']}: {effects}"
+
+
+def _effect(described: dict[str, Any]) -> str:
+    """Return one effect of a fault in a few words."""
+    said = []
+    for name, value in described.items():
+        match name:
+            case "error":
+                said.append(f"error {' '.join(str(part) for part in value.values())}")
+            case "reply":
+                said.append("a reply of its own")
+            case "pass":
+                said.append("none")
+            case _:
+                said.append(f"{name.replace('_', ' ')} {value}")
+    return " and ".join(said)
 
 
 @dataclass(frozen=True, slots=True)
