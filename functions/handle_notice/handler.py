@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from reprieve.domain.errors import MalformedError
+from reprieve.domain.errors import MalformedError, ReprieveError
 from reprieve.domain.notice import Act
-from reprieve.edge.events import parse_event, read_event
+from reprieve.edge.events import Announcement, Place, announced, read_event
 from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
+from reprieve.usecases.end_reservation import EndReservation
+from reprieve.usecases.handle_notice import Handled
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
-    from reprieve.domain.notice import Notice
-    from reprieve.usecases.handle_notice import Handled
+    from reprieve.domain.notice import ReservationEnding
 
 RETRY_SECONDS = 2
+LONGEST_NAME = 100
 
 logger = Logger()
 metrics = stack_metrics()
@@ -37,28 +39,52 @@ def wired() -> Wired[HandleNoticeSettings]:
 
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
-def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
+def lambda_handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Handle one batch as a whole: 50 hosts are told with one command."""
-    notices: dict[str, list[Notice]] = {}
+    here = Place.of_function(context.invoked_function_arn)
+    heard: dict[str, Announcement] = {}
     failed: dict[str, str] = {}
     for record in event["Records"]:
         try:
-            notices[record["messageId"]] = parse_event(
-                read_event(record["body"]), wired().settings.clock
-            )
+            heard[record["messageId"]] = _heard(record, here)
         except MalformedError as error:
             count(metrics, Metric.MALFORMED)
             failed[record["messageId"]] = str(error)
-    results = wired().uses.handle_notice([n for found in notices.values() for n in found])
+    results = wired().uses.handle_notice([n for one in heard.values() for n in one.notices])
+    broken = {id(r.notice): str(r.failure) for r in results if r.failure}
+    for message_id, one in heard.items():
+        reasons = [broken[id(notice)] for notice in one.notices if id(notice) in broken]
+        if one.ending:
+            # After all that names its hosts itself: EC2 has to be asked first.
+            ended = _end(one.ending)
+            results += ended
+            reasons += [str(result.failure) for result in ended if result.failure]
+        if reasons:
+            failed[message_id] = reasons[0]
     count(metrics, Metric.NOTICES, sum(_is_true(result) for result in results))
     for result in results:
         _tell(result)
-    broken = {id(r.notice): str(r.failure) for r in results if r.failure}
-    for message_id, found in notices.items():
-        reasons = [broken[id(notice)] for notice in found if id(notice) in broken]
-        if reasons:
-            failed[message_id] = reasons[0]
     return _reply(event, failed)
+
+
+def _heard(record: dict[str, Any], here: Place | None) -> Announcement:
+    event = read_event(record["body"])
+    one = announced(event, wired().settings.clock, here)
+    if not one.known:
+        count(metrics, Metric.UNKNOWN_EVENTS)
+        logger.debug("event ignored", detail_type=str(event.get("detail-type"))[:LONGEST_NAME])
+    return one
+
+
+def _end(ending: ReservationEnding) -> list[Handled]:
+    """Drain a reservation's hosts; if EC2 can't name them, the record comes back."""
+    if ending.doubt is not None:
+        count(metrics, Metric.FOREIGN)
+    try:
+        return EndReservation(wired().uses.ports.fleet, wired().uses.handle_notice)(ending)
+    except ReprieveError as error:
+        (notice,) = ending.notices([ending.reservation_id])
+        return [Handled(notice, failure=error)]
 
 
 def _is_true(result: Handled) -> bool:

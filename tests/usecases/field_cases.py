@@ -33,7 +33,7 @@ from reprieve.domain.job import Counters, JobStatus
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.notice import Notice, NoticeKind
 from reprieve.domain.order import ErrorClass, FleetAnswer, FleetError, Launched, Plan
-from reprieve.edge.events import parse_event
+from reprieve.edge.events import read_event
 from reprieve.edge.observe import count_decision
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired
@@ -45,7 +45,7 @@ from tests.functions.conftest import ENVIRONMENT, Context, records
 from tests.usecases.story import CLOCK, Host, Story, a_pool
 
 WARNING = "EC2 Spot Instance Interruption Warning"
-PARSER = "functions.handle_notice.handler.parse_event"
+READER = "functions.handle_notice.handler.read_event"
 STRANGER = "i-0ff00000000000099"
 LARGE = {"max_hosts": 9, "max_usd_per_hour": 1000.0}
 
@@ -513,12 +513,10 @@ def strangers_unhandled() -> AbstractContextManager[object]:
 
 
 def detail_type_unread() -> AbstractContextManager[object]:
-    parse = parse_event
+    def any_kind(body: str) -> dict[str, Any]:
+        return {**read_event(body), "source": "aws.ec2", "detail-type": WARNING}
 
-    def any_kind(body: dict[str, Any], *more: Any) -> Any:
-        return parse(body | {"source": "aws.ec2", "detail-type": WARNING}, *more)
-
-    return patch(PARSER, any_kind)
+    return patch(READER, any_kind)
 
 
 def advice_is_a_verdict() -> AbstractContextManager[object]:
@@ -555,13 +553,12 @@ def once_a_host() -> AbstractContextManager[object]:
 
 
 def only_terminate_known() -> AbstractContextManager[object]:
-    parse = parse_event
+    def known(body: str) -> dict[str, Any]:
+        read = dict(read_event(body))
+        terminates = read["detail"].get("instance-action") == "terminate"
+        return read if terminates else {**read, "detail-type": "not known"}
 
-    def known(body: dict[str, Any], *more: Any) -> Any:
-        quiet = body["detail"].get("instance-action") != "terminate"
-        return parse(body | ({"detail-type": "other"} if quiet else {}), *more)
-
-    return patch(PARSER, known)
+    return patch(READER, known)
 
 
 def marked_in_progress() -> AbstractContextManager[object]:

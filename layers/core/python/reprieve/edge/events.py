@@ -111,11 +111,6 @@ def read_event(body: str) -> Event:
     return event
 
 
-def parse_event(event: Event, clock: NoticeClock) -> list[Notice]:
-    """Return the notices to act on in *event*."""
-    return [notice for notice in announced(event, clock).notices if notice.doubt is None]
-
-
 def announced(event: Event, clock: NoticeClock, here: Place | None = None) -> Announcement:
     """
     Return what *event* announces; nothing for kinds that aren't ours to act on.
