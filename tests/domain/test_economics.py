@@ -444,6 +444,31 @@ def test_price_and_failed_launches_outweigh_the_hazard() -> None:
     assert fast == pytest.approx(pools.score(same, overheads, usd_per_hour=1.0))
 
 
+def test_with_the_credit_a_pool_that_is_lost_within_the_hour_is_cheap() -> None:
+    overheads = pools.Overheads(save_seconds=30, dead_seconds=240, recall=0.9)
+    calm, rough = pools.History(hours=98), pools.History(hours=98, interruptions=139)
+
+    def scored(history: pools.History, *, credit: bool) -> float:
+        return pools.score(history, overheads, usd_per_hour=1.0, credit=credit)
+
+    assert scored(rough, credit=False) > scored(calm, credit=False)
+    assert scored(rough, credit=True) < scored(calm, credit=True)
+    free = spending.free_share(rough.hazard_per_hour)
+    assert scored(rough, credit=True) == pytest.approx((1 - free) * scored(rough, credit=False))
+
+
+def test_a_short_history_leaves_room_for_a_calm_pool() -> None:
+    assert pools.NOTHING_KNOWN.survival(48) == pytest.approx((2 / 50) ** 0.5)
+    known = pools.History(hours=9998, interruptions=230)
+    assert known.survival(24) == pytest.approx(math.exp(-24 * known.hazard_per_hour), rel=0.01)
+
+
+def test_losses_without_notice_are_counted_on_top_of_a_small_prior() -> None:
+    assert pools.silent_hazard_per_hour(losses=0, hours=0) == pytest.approx(419 / 54 / 24 / 2048,
+                                                                           rel=0.06)  # fmt: skip
+    assert pools.silent_hazard_per_hour(losses=3, hours=7000) == 3.5 / 10_000
+
+
 def test_every_pool_under_notice_is_left_out_not_only_the_last() -> None:
     prices = {"a": 1.0, "b": 0.9, "c": 1.2, "d": 1.0}
     order = pools.ranked(

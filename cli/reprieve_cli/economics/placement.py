@@ -48,6 +48,7 @@ class Memory:
     world: World
     luck: random.Random
     home: int
+    credit: bool = False
     cold: dict[CapacityPool, float] = field(default_factory=dict)
     histories: dict[CapacityPool, History] = field(default_factory=dict)
     hosts: dict[int, Host] = field(default_factory=dict)
@@ -116,6 +117,7 @@ def _reprieve(memory: Memory, at: float) -> Found | Refused:
             hosts=memory.hosts.values(),
             histories=memory.histories,
             now=at,
+            credit=memory.credit,
         )
         memory.luck.shuffle(wanted)  # among equal scores EC2 decides, we can't know how
         for one in sorted(wanted, key=lambda one: one.score):

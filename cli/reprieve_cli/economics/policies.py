@@ -52,6 +52,7 @@ class Policy:
     answers_notice: bool = False
     replaces_at_notice: bool = False
     waits_for_reclaim: bool = False
+    counts_credit: bool = False
     detection_seconds: float = 20.0
     deadline: DeadlineRule = DeadlineRule.NONE
     ours: bool = False
@@ -153,6 +154,12 @@ VARIANTS: dict[str, Policy] = {
             name="uniform-as-published",
             label="Reprieve, uniform progress as published",
             deadline=DeadlineRule.UNIFORM,
+        ),
+        replace(
+            REPRIEVE,
+            name="credit-aware",
+            label="Reprieve, first-hour credit in the score",
+            counts_credit=True,
         ),
         replace(
             REPRIEVE,

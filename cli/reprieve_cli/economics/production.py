@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from reprieve.domain.capacity import Cold, Tier, backoff
 from reprieve.domain.capacity import Pool as ConfiguredPool
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.economics.pools import History
+from reprieve.domain.economics.pools import NOTHING_KNOWN, History, score
 from reprieve.domain.host import CapacityPool, Host, HostState, Market
 from reprieve.domain.needs import NOTHING
 from reprieve.domain.notice import Channel, Notice, NoticeKind
-from reprieve.domain.planning import View, added, lived, plan
+from reprieve.domain.planning import USUAL, View, added, lived, plan
 from reprieve_cli.economics.market import Pool
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -106,8 +106,13 @@ class Planner:
         hosts: Iterable[Host],
         histories: Mapping[CapacityPool, History],
         now: float,
+        credit: bool = False,
     ) -> list[Wanted]:
-        """Return the pools that a request of *tier* at *now* names; *cold* maps to its end."""
+        """
+        Return the pools that a request of *tier* at *now* names; *cold* maps to its end.
+
+        *credit* scores them anew with the first-hour credit, which production leaves out.
+        """
         view = View(
             subnets=self._subnets,
             hosts=tuple(hosts),
@@ -122,11 +127,18 @@ class Planner:
         proposal = plan(
             NOTHING, self._configured, view, tier=tier, now=moment(now), clock=self._clock
         )
-        return [
-            Wanted(self._pools[offer.capacity], offer.score or 0.0)
-            for offer in proposal.offers
-            if offer.capacity in self._pools  # types × zones may name more than the trace has
-        ]
+        # Types × zones may name more than the trace has.
+        named = [offer for offer in proposal.offers if offer.capacity in self._pools]
+        if credit:
+            return [self._with_credit(offer.capacity, histories) for offer in named]
+        return [Wanted(self._pools[offer.capacity], offer.score or 0.0) for offer in named]
+
+    def _with_credit(
+        self, capacity: CapacityPool, histories: Mapping[CapacityPool, History]
+    ) -> Wanted:
+        pool = self._pools[capacity]
+        known = histories.get(capacity, NOTHING_KNOWN)
+        return Wanted(pool, score(known, USUAL, usd_per_hour=pool.usd_per_hour, credit=True))
 
     def wait_seconds(self, failures: int) -> float:
         """Return how long an order that nobody could fill waits, until a sweep repeats it."""

@@ -120,6 +120,7 @@ class Run:
             world=world,
             luck=random.Random(f"market {seed} {index}"),
             home=index,
+            credit=policy.counts_credit,
         )
         self._rate = SuccessRate()
         self._start = self._limit = self._at = 0.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reprieve.domain.economics.interval import checkpoint_interval, waste
+from reprieve.domain.economics.spending import free_share
 
 Pool = TypeVar("Pool")
 
@@ -104,14 +105,24 @@ class Overheads:
 
 
 def score(
-    history: History, overheads: Overheads, *, usd_per_hour: float, throughput: float = 1.0
+    history: History,
+    overheads: Overheads,
+    *,
+    usd_per_hour: float,
+    throughput: float = 1.0,
+    credit: bool = False,
 ) -> float:
     """
     Return P(1+ω(λ̂))/ŝ per relative throughput: dollars per useful hour, smallest wins.
 
-    Price and failed launches weigh far more in it than λ̂ does, as they should.
+    Price and failed launches weigh far more in it than λ̂ does, as they should. With
+    *credit* the hours that AWS doesn't charge count too, P(1-f(λ̂))(1+ω(λ̂))/ŝ: a pool that
+    is lost within the hour is then cheap, and the job takes longer.
     """
-    useful = usd_per_hour * (1 + overheads.at(history.hazard_per_hour))
+    hazard = history.hazard_per_hour
+    useful = usd_per_hour * (1 + overheads.at(hazard))
+    if credit:
+        useful *= 1 - free_share(hazard)
     return useful / history.launch_success / throughput
 
 
