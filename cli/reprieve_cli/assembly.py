@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -74,6 +75,8 @@ def _synthesise(context: Mapping[str, Any], folder: Path) -> None:
             check=False,
         )
         if ended.returncode:
+            if os.strerror(errno.ENOSPC).lower() in ended.stderr.lower():  # whoever met it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             said = (ended.stderr or ended.stdout).strip().splitlines() or ["no output"]
             kind = BadInputError if ended.returncode == BadInputError.exit_code else AnswerIsNoError
             raise kind(f"the stack can't be synthesised: {said[-1].removeprefix('reprieve: ')}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
 from reprieve_cli.errors import AnswerIsNoError, BadInputError, CliError, CloudUnreachableError
@@ -22,6 +24,7 @@ BAD_CREDENTIALS = frozenset(
     }
 )
 FORBIDDEN = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 SERVER_ERROR = 500
 SIGN_IN = "sign in (aws sso login), or set AWS_PROFILE or AWS_ACCESS_KEY_ID; then: reprieve doctor"
 
@@ -38,7 +41,18 @@ def translate(error: Exception) -> CliError | None:
         return CloudUnreachableError(f"the cloud didn't say whether it worked ({error}): try again")
     if isinstance(error, ReprieveError):
         return AnswerIsNoError(str(error))
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return AnswerIsNoError(no_space(error.filename))
     return _of_the_sdk(error) or _of_the_embedded_cloud(error)
+
+
+def no_space(where: object = None) -> str:
+    """Word a full disk; what was written there has no name where the system gives none."""
+    place = where or "what is being written"
+    return (
+        f"no space left for {place}: free some, or set TMPDIR (now {tempfile.gettempdir()}) "
+        "to another disk"
+    )
 
 
 def _of_the_embedded_cloud(error: Exception) -> CliError | None:
