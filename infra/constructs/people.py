@@ -1,4 +1,4 @@
-"""What a person needs who submits jobs; whoever deploys needs far more and gets nothing here."""
+"""What people need who submit jobs or operate hosts; whoever deploys gets nothing here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.grants import below, leading_keys, statement
+from infra.constructs.rights import ITEMS
 from infra.constructs.state import LIVE_INDEX, State
 
 
 class People(Construct):
-    """The managed policy ``<stack>-submit``."""
+    """The managed policies ``<stack>-submit`` and, on top of it, ``<stack>-operate``."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, stack_name: str, state: State
@@ -30,29 +31,17 @@ class People(Construct):
             statements=[
                 statement("FindTheStack", ["cloudformation:DescribeStacks"], [stack_arn]),
                 statement(
-                    "Jobs",
-                    [
-                        "dynamodb:GetItem",
-                        "dynamodb:BatchGetItem",
-                        "dynamodb:Query",
-                        "dynamodb:PutItem",
-                        "dynamodb:UpdateItem",
-                        "dynamodb:ConditionCheckItem",
-                    ],
-                    [table.table_arn],
-                    leading_keys("JOB#*", "LEASE#*", "ORDER#*"),
-                ),
-                statement(
-                    "Timeline",
-                    ["dynamodb:BatchWriteItem"],
-                    [table.table_arn],
-                    leading_keys("JOB#*"),
-                ),
-                statement(
-                    "SeeHosts",
+                    # One read names rows of all kinds, so one statement allows them all.
+                    "SeeJobsAndHosts",
                     ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"],
                     [table.table_arn],
-                    leading_keys("HOST#*", "POOL#*"),
+                    leading_keys(*ITEMS),
+                ),
+                statement(
+                    "WriteJobs",
+                    ["dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem"],
+                    [table.table_arn],
+                    leading_keys("JOB#*", "LEASE#*", "ORDER#*"),
                 ),
                 statement(
                     "ListLive",
@@ -77,5 +66,16 @@ class People(Construct):
                     below("jobs/*", "code/*"),
                 ),
                 statement("OrdersAndTickets", ["sqs:SendMessage"], [state.orders.queue_arn, *work]),
+            ],
+        )
+        self.operate_policy = iam.ManagedPolicy(
+            self,
+            "Operate",
+            managed_policy_name=f"{stack_name}-operate",
+            description="Reprieve: drain hosts, on top of the policy for submitting",
+            statements=[
+                # Whoever may write to this queue may also announce what EC2 never said: at worst
+                # a host is drained, and its job goes on elsewhere from its checkpoint.
+                statement("AnnounceDrains", ["sqs:SendMessage"], [state.intake.queue_arn]),
             ],
         )

@@ -54,9 +54,6 @@ class Rights:
             leading_keys(*ITEMS),
         )
         function.allow(
-            "Timeline", ["dynamodb:BatchWriteItem"], [table.table_arn], leading_keys("JOB#*")
-        )
-        function.allow(
             "ListLive",
             ["dynamodb:Query"],
             [f"{table.table_arn}/index/{LIVE_INDEX}"],

@@ -33,6 +33,8 @@ from reprieve.ports.rows import (
 )
 from reprieve.protocol import OrderMessage, Ticket
 
+WITHOUT_HOST = frozenset({OrderState.OPEN, OrderState.NOT_NEEDED})
+
 
 @dataclass(frozen=True, slots=True)
 class Effects:
@@ -98,22 +100,24 @@ def ordered(
     stands: Order | None,
     reason: str,
     now: datetime,
+    at_risk: int = 0,
+    spare: bool = False,
     ring_again: bool = False,
 ) -> Effects:
     """
     Ask for a host for *attempt* of *job*; a notice and a requeue converge on one order.
 
-    *ring_again*: an order that is open rings ``replace_host`` once more, as its first bell
-    may have been lost with whoever wrote it.
+    *ring_again*: an order without a host rings ``replace_host`` once more, as its first
+    bell may have been lost with whoever wrote it, or it was a spare that wasn't bought.
     """
     message = OrderMessage(job.id, attempt, reason, job.pool)
     if stands is None:
-        order = order_for(job, attempt, reason=reason, now=now)
+        order = order_for(job, attempt, reason=reason, now=now, at_risk=at_risk, spare=spare)
         return Effects((PutOrder(order, was=None),), orders=(message,))
     if stands.pool != job.pool:  # the job moved to its fallback pool since
         moved = replace(stands.reopened(now=now), pool=job.pool)
         return Effects((PutOrder(moved, was=stands),), orders=(message,))
-    rings = ring_again and stands.state is OrderState.OPEN
+    rings = ring_again and stands.state in WITHOUT_HOST
     return Effects(orders=(message,) if rings else ())
 
 

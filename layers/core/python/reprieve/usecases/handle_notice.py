@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Pool
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.host import Host, HostState, InstanceState
@@ -117,6 +117,7 @@ class HandleNotice:
     DRAINING knows that all of this was done.
     """
 
+    pools: Mapping[str, Pool]
     rows: Rows
     fleet: Fleet
     signals: Signals
@@ -198,10 +199,12 @@ class HandleNotice:
         host, holds = seen.hosts.get(told.host), seen.holds.get(told.host)
         if host is None or holds is None:
             return Wanted()
-        drains = told.reaction.act is Act.DRAIN and not _announced(host, told.notice)
-        if not drains and told.reaction.act not in LOOKS:
+        act = told.reaction.act
+        orders = act is Act.DRAIN and not _announced(host, told.notice)
+        orders = orders or (act is Act.ADVISE and self._buys_spare(told.notice, host))
+        if not orders and act not in LOOKS:
             return Wanted()
-        keys, attempts = holds.leases, (1,) if drains else (0, 1)
+        keys, attempts = holds.leases, (1,) if orders else (0, 1)
         return Wanted(
             jobs=frozenset(key.job for key in keys),
             leases=keys,
@@ -236,10 +239,7 @@ class HandleNotice:
             case Act.BELL | Act.STALE:
                 return self._look(told, host, known)
             case Act.ADVISE:
-                advised = host.advanced(
-                    HostState.READY, reason=str(told.notice.kind), notice=told.notice
-                )
-                return self._record(told, host, advised, known)
+                return self._advise(told, host, known)
             case Act.DRAIN:
                 return self._drain(told, host, known)
             case _:
@@ -254,6 +254,18 @@ class HandleNotice:
             Effects((*_moved(host, after), *chill, *lines)),
             jobs=tuple(key.job for key in keys),
         )
+
+    def _advise(self, told: _Told, host: Host, known: _Known) -> _Step:
+        """Keep new work off the host; its jobs go on, with a spare host if the pool has them."""
+        notice = told.notice
+        advised = host.advanced(HostState.READY, reason=str(notice.kind), notice=notice)
+        step = self._record(told, host, advised, known)
+        if not self._buys_spare(notice, host):
+            return step
+        spares = Effects()
+        for job, lease in known.held(told.host):
+            spares += self._replacement(notice, job, lease, known, spare=True)
+        return replace(step, effects=step.effects + spares)
 
     def _look(self, told: _Told, host: Host, known: _Known) -> _Step:
         """Go by what EC2 says; a host that is gone frees its jobs and leaves the pool."""
@@ -288,19 +300,32 @@ class HandleNotice:
         for job, lease in known.held(told.host):
             attempt = lease.key.attempt
             decision, decided = self._settled(Facts(job, lease, after), known)
-            replacement = ordered(
-                job,
-                attempt + 1,
-                stands=known.seen.order(job.id, attempt + 1),
-                reason=f"{notice.kind} of {told.host}",
-                now=self.now(),
-                ring_again=True,
-            )
+            replacement = self._replacement(notice, job, lease, known)
             line = Effects((AddEvents(job.id, (_line(told, attempt),)),))
             work += decided + replacement + line
             decisions.append(decision)
             jobs.append(job.id)
         return _Step(work, tuple(jobs), tuple(decisions))
+
+    def _replacement(
+        self, notice: Notice, job: Job, lease: Lease, known: _Known, *, spare: bool = False
+    ) -> Effects:
+        attempt = lease.key.attempt + 1
+        return ordered(
+            job,
+            attempt,
+            stands=known.seen.order(job.id, attempt),
+            reason=f"{notice.kind} of {notice.instance_id}",
+            now=self.now(),
+            at_risk=max(0, (lease.step or 0) - (lease.durable_step or 0)),
+            spare=spare,
+            ring_again=not spare,
+        )
+
+    def _buys_spare(self, notice: Notice, host: Host) -> bool:
+        pool = self.pools.get(host.pool)
+        advice = notice.kind is NoticeKind.REBALANCE
+        return advice and pool is not None and pool.spares_per_hour > 0
 
     def _settled(self, facts: Facts, known: _Known) -> tuple[Decision, Effects]:
         decision = decide(facts, now=self.now(), clock=self.clock, token=self.token())

@@ -100,6 +100,7 @@ class UseCases:
         """Act on what EC2 announced."""
         ports = self.ports
         return HandleNotice(
+            pools=self.deployment.pools,
             rows=ports.rows,
             fleet=ports.fleet,
             signals=ports.signals,
