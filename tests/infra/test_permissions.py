@@ -276,10 +276,11 @@ def test_nobody_changes_instances_or_templates(template: Template) -> None:
 
 
 def test_who_submits_writes_jobs_and_starts_nothing(template: Template) -> None:
-    (policy,) = template.of("AWS::IAM::ManagedPolicy").values()
+    policies: dict[str, Any] = template.of("AWS::IAM::ManagedPolicy")
+    named = {policy["ManagedPolicyName"]: policy for policy in policies.values()}
+    policy = named["Reprieve-submit"]
     statements = {one["Sid"]: one for one in template.read(policy["PolicyDocument"])}
 
-    assert policy["ManagedPolicyName"] == "Reprieve-submit"
     assert not [a for a in _actions(statements) if a.startswith(("ec2:", "ssm:", "iam:"))]
     assert [arn.rsplit(">")[1] for arn in statements["UploadCode"]["Resource"]] == ["/code/*"]
     for action in ("dynamodb:PutItem", "dynamodb:UpdateItem"):
