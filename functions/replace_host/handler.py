@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
-from reprieve.domain.errors import ReprieveError
-from reprieve.domain.order import OrderState
-from reprieve.edge.observe import count, count_decision, stack_metrics
+from reprieve.domain.errors import MalformedError, ReprieveError
+from reprieve.edge.observe import count, count_decision, count_filled, stack_metrics
 from reprieve.edge.records import failures
 from reprieve.edge.settings import ReplaceHostSettings
 from reprieve.edge.wiring import Wired, wire
@@ -18,6 +18,8 @@ from reprieve.protocol import OrderMessage
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
+
+    from reprieve.usecases.known_pool import Filled
 
 logger = Logger()
 metrics = stack_metrics()
@@ -32,27 +34,45 @@ def wired() -> Wired[ReplaceHostSettings]:
 @logger.inject_lambda_context(clear_state=True)
 @metrics.log_metrics
 def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, Any]:
-    """Fill each order by itself; one that failed comes back alone."""
+    """Fill the batch's orders together; a record that failed comes back alone."""
     count(metrics, Metric.LAUNCHED, 0)
     failed: list[str] = []
+    messages: dict[str, OrderMessage] = {}
     for record in event["Records"]:
         try:
-            _fill(OrderMessage.from_json(record["body"]))
-        except ReprieveError as error:
-            logger.warning("order failed", message_id=record["messageId"], reason=str(error))
+            messages[record["messageId"]] = OrderMessage.from_json(record["body"])
+        except MalformedError as error:
+            count(metrics, Metric.MALFORMED)
+            logger.warning("order malformed", message_id=record["messageId"], reason=str(error))
             failed.append(record["messageId"])
-    return failures(failed)
+    return failures(failed + _fill(messages))
 
 
-def _fill(message: OrderMessage) -> None:
-    filled = wired().uses.replace_host(message.job, message.attempt)
-    count(metrics, Metric.LAUNCHED, len(filled.launched))
-    if filled.order and filled.order.state is OrderState.UNFILLED:
-        count(metrics, Metric.UNFILLED)
-    logger.info(
-        "order handled",
-        job_id=message.job,
-        attempt=message.attempt,
+def _fill(messages: Mapping[str, OrderMessage]) -> list[str]:
+    """Return the ids of those that must come back."""
+    if not messages:
+        return []
+    try:
+        results = wired().uses.replace_host.fill(list(messages.values()))
+    except ReprieveError as error:
+        logger.warning("orders failed", message_ids=list(messages), reason=str(error))
+        if len(messages) == 1:
+            return list(messages)
+        # One that nobody can fill must not keep its neighbours from their hosts.
+        return [i for one, message in messages.items() for i in _fill({one: message})]
+    said = zip(messages.values(), results, strict=True)
+    for (job, attempt), filled in {(m.job, m.attempt): filled for m, filled in said}.items():
+        _tell(job, attempt, filled)
+    return [i for i, filled in zip(messages, results, strict=True) if filled.failure]
+
+
+def _tell(job: str, attempt: int, filled: Filled) -> None:
+    count_filled(metrics, filled)
+    say = logger.warning if filled.failure else logger.info
+    say(
+        "order failed" if filled.failure else "order handled",
+        job_id=job,
+        attempt=attempt,
         state=filled.order.state if filled.order else None,
         reason=filled.reason,
         launched=[i.instance_id for i in filled.launched],

@@ -227,7 +227,8 @@ def test_a_refused_request_is_an_answer_with_its_code(
 ) -> None:
     endpoint.says(ec2_error(code, "because", status))
 
-    assert fleet.launch(a_plan()) == FleetAnswer(errors=(FleetError(code, "because"),))
+    refused = FleetAnswer(errors=(FleetError(code, "because"),), refused=True)
+    assert fleet.launch(a_plan()) == refused
 
 
 @pytest.mark.parametrize(

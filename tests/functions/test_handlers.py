@@ -16,6 +16,7 @@ from functions.replace_host import handler as replace_host
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
+from reprieve.domain.needs import Needs
 from reprieve.edge.records import attested_instance
 from reprieve.edge.settings import (
     HandleNoticeSettings,
@@ -216,15 +217,34 @@ def test_an_order_that_ec2_did_not_answer_comes_back_alone(
     story: Story, install: Install, context: Context
 ) -> None:
     install(replace_host, ReplaceHostSettings)
-    first, second = story.submit(), story.submit()
+    first = story.submit(needs=Needs(gpus=1))  # unlike the second: they share no plan
+    second = story.submit()
     story.memory.fleet.script.append(UnknownOutcomeError("timeout"))
     event = records(
         json.loads(OrderMessage(first, 1, "x").to_json()),
         json.loads(OrderMessage(second, 1, "x").to_json()),
         "nonsense",
     )
-    assert failed(replace_host.lambda_handler(event, context)) == ["m1", "m3"]
+    assert sorted(failed(replace_host.lambda_handler(event, context))) == ["m1", "m3"]
     assert len(story.memory.fleet.instances) == 1
+
+
+def test_like_orders_share_a_plan_and_its_fate_and_a_redelivery_lands_them_all(
+    story: Story, install: Install, context: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(replace_host, ReplaceHostSettings)
+    jobs = [story.submit(), story.submit()]
+    story.memory.fleet.script.append(UnknownOutcomeError("timeout"))
+    event = records(*(json.loads(OrderMessage(job, 1, "x").to_json()) for job in jobs))
+
+    assert failed(replace_host.lambda_handler(event, context)) == ["m1", "m2"]
+    assert failed(replace_host.lambda_handler(event, context)) == []
+
+    first, second = story.memory.fleet.launched
+    assert first == second
+    assert len(first.members) == 2
+    assert len(story.memory.fleet.instances) == 2
+    assert metric(capsys.readouterr().out, "HostsLaunched") == 2
 
 
 def report(host: Host, said: ReportKind, story: Story, /, **data: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from reprieve.domain.checkpoint import step_of
 from reprieve.domain.host import HostState, Instance, InstanceState
 from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import LeaseKey, LeaseState
+from reprieve.domain.order import Member
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -42,7 +43,8 @@ class Promises:
     together: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     charged: set[tuple[str, int]] = field(default_factory=set)
     beyond: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    bought: set[str] = field(default_factory=set)
+    bought: dict[str, int] = field(default_factory=dict)
+    planned: dict[Member, str] = field(default_factory=dict)
     looked_at: float = 0.0
 
     # While it runs -----------------------------------------------------------------------
@@ -109,11 +111,16 @@ class Promises:
             self._broken("a live lease was ended without evidence", key)
 
     def launched(self, instance: Instance) -> None:
-        """One try of one order buys one instance."""
+        """One try of one order is in one plan, and buys one instance."""
         tag = instance.tags["reprieve:order"]
-        if tag in self.bought:
+        plans = [plan for plan in self.world.memory.fleet.launched if plan.tag == tag]
+        self.bought[tag] = self.bought.get(tag, 0) + 1
+        if self.bought[tag] > len(plans[0].members):
             self._broken("a second instance was bought for one try", tag)
-        self.bought.add(tag)
+        for member in plans[-1].members:
+            token = plans[-1].client_token
+            if self.planned.setdefault(member, token) != token:
+                self._broken("a second instance was bought for one try", member)
 
     def look(self) -> None:
         """Never two live runs for longer than one renewal; cancelled means stopped."""

@@ -7,13 +7,13 @@ import pytest
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.search import search
 
-# From which seed on, and within how many: all six are found from seed 0 within 200; the
-# slower ones begin nearer to what finds them, to spare CPU time.
+# From which seed on, and within how many: all are found from seed 0 within 400; the slower
+# ones begin nearer to what finds them, to spare CPU time.
 WITHIN = {
     "no seal": (140, 60),
     "no strong read in settle": (40, 60),
     "outcome only in the report": (0, 40),
-    "plan not stored": (0, 60),
+    "plan not stored": (350, 40),
     "silence by the holder's clock": (0, 40),
     "claim takes over a released lease": (160, 60),
 }

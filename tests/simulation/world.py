@@ -55,6 +55,8 @@ NEVER_RAISE = frozenset({"fleet.states", "fleet.marked", "fleet.usd_per_hour", "
 # Ends of visibility timeouts, as the template has them.
 AGAIN = {"intake": 15.0, "orders": 90.0, "reports": 45.0, "work": 60.0}
 RECEIVES = 10
+POLL = 0.2  # so long orders gather before they are taken together
+ORDERS_AT_ONCE = 10
 TIMEOUT = 10.0
 
 
@@ -98,6 +100,7 @@ class World:
     no_sweep_until: float = 0.0
     steps: int = 0
     under_way: int = 0
+    batch: list[tuple[OrderMessage, int]] = field(default_factory=list)
     function_calls: int = 0
     _heap: list[tuple[float, float, int, Callable[[], None]]] = field(default_factory=list)
     _callers: list[str] = field(default_factory=list)
@@ -382,12 +385,27 @@ class World:
         self.tickets[pool].append(Queued(ticket, self.now_s))
 
     def _order(self, message: OrderMessage, receives: int) -> None:
-        self.under_way -= 1
-        fill = self.uses.replace_host
-        filled = self.invoke("replace_host", lambda: fill(message.job, message.attempt))
-        if not filled and receives < RECEIVES:
-            self.under_way += 1
-            self.later(AGAIN["orders"], lambda: self._order(message, receives + 1))
+        """Let orders that come close together be taken as one batch, as Lambda's poller does."""
+        self.batch.append((message, receives))
+        if len(self.batch) == 1:
+            self.later(POLL, self._fill)
+
+    def _fill(self) -> None:
+        batch, self.batch = self.batch[:ORDERS_AT_ONCE], self.batch[ORDERS_AT_ONCE:]
+        if self.batch:
+            self.later(POLL, self._fill)
+        self.under_way -= len(batch)
+        kept: set[int] = set(range(len(batch)))
+
+        def fill() -> None:
+            filled = self.uses.replace_host.fill([message for message, _ in batch])
+            kept.intersection_update(n for n, result in enumerate(filled) if result.failure)
+
+        self.invoke("replace_host", fill)
+        for message, receives in (batch[n] for n in sorted(kept)):
+            if receives < RECEIVES:
+                self.under_way += 1
+                self.later(AGAIN["orders"], partial(self._order, message, receives + 1))
 
     def report(self, report: Report) -> None:
         """Send a host's report."""

@@ -15,7 +15,7 @@ from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.ports.leases import Claim, Progress
 from reprieve.protocol import Ticket
-from reprieve.usecases.replace_host import Filled
+from reprieve.usecases.known_pool import Filled
 from reprieve.usecases.wiring import Deployment, Ports, UseCases
 from tests.builders import NOON, POOL, a_spec
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from reprieve.adapters.dynamodb import ABSENT, Put, RefusedError, Table, Update,
 from reprieve.adapters.dynamodb_jobs import put_job, stale_job
 from reprieve.domain.capacity import Cold
 from reprieve.domain.economics.pools import History
-from reprieve.domain.errors import StaleError
+from reprieve.domain.errors import MalformedError, StaleError
 from reprieve.domain.host import Host
 from reprieve.domain.job import Job
 from reprieve.domain.order import FleetAnswer, Order, Plan, Try
@@ -77,7 +78,10 @@ class DynamoOrderStore:
             sort_key = item["live_sk"]["S"]
             kind = kinds.get(sort_key.partition("#")[0])
             if kind:
-                rows[kind].append((sort_key, from_item(kind, item)))
+                # A row that can't be read is for whoever reads it strongly, and not a reason
+                # for its whole pool to go without hosts.
+                with suppress(MalformedError):
+                    rows[kind].append((sort_key, from_item(kind, item)))
         return Listing(
             jobs={job.id: job for _, job in rows[Job]},
             hosts={host.instance_id: host for _, host in rows[Host]},

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 FILTER_VALUES = 200  # EC2's limit on the values of one filter
 STACK_TAG, POOL_TAG, ORDER_TAG = "reprieve:stack", "reprieve:pool", "reprieve:order"
 
+TARGETS = {
+    Market.SPOT: "spot",
+    Market.ON_DEMAND: "on-demand",
+    Market.RESERVED: "reserved-capacity",
+}
+RESERVATION_TYPES = frozenset(
+    {"on-demand-capacity-reservation", "capacity-block", "interruptible-capacity-reservation"}
+)
+
 STATES = {
     "pending": InstanceState.ALIVE,
     "running": InstanceState.ALIVE,
@@ -66,7 +75,9 @@ class Ec2Fleet:
             # answer: the class says when to replay the plan.
             if code_of(error) not in ERROR_CLASSES and is_unknown(error):
                 raise UnknownOutcomeError(f"launch {plan.tag}: {code_of(error)}") from error
-            return FleetAnswer(errors=(FleetError(code_of(error), message_of(error)),))
+            return FleetAnswer(
+                errors=(FleetError(code_of(error), message_of(error)),), refused=True
+            )
         except NO_ANSWER as error:
             raise UnknownOutcomeError(f"launch {plan.tag}: {error}") from error
         return read_answer(answer, plan)
@@ -98,6 +109,17 @@ class Ec2Fleet:
             return list(self._describe(filters))
         except ClientError as error:
             raise UnknownOutcomeError(f"list instances: {code_of(error)}") from error
+
+    def launched_for(self, tag: str) -> Sequence[Instance]:
+        filters = [
+            {"Name": f"tag:{STACK_TAG}", "Values": [self._stack]},
+            {"Name": f"tag:{ORDER_TAG}", "Values": [tag]},
+            {"Name": "instance-state-name", "Values": ALIVE},
+        ]
+        try:
+            return [_instance(raw) for raw in self._describe(filters)]
+        except ClientError as error:
+            raise UnknownOutcomeError(f"look for {tag}: {code_of(error)}") from error
 
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
         """Return those whose Spot request says that EC2 takes them back; none if it can't say."""
@@ -183,31 +205,62 @@ def fleet_request(plan: Plan) -> dict[str, Any]:
         {"Key": POOL_TAG, "Value": plan.pool},
         {"Key": ORDER_TAG, "Value": plan.tag},
     ]
-    options = "SpotOptions" if plan.market is Market.SPOT else "OnDemandOptions"
     return {
         "ClientToken": plan.client_token,
         "Type": "instant",
         "TargetCapacitySpecification": {
-            "TotalTargetCapacity": 1,
-            "DefaultTargetCapacityType": plan.market.value,
+            "TotalTargetCapacity": len(plan.members),
+            "DefaultTargetCapacityType": TARGETS[plan.market],
         },
-        options: {"AllocationStrategy": plan.strategy},
+        **_options(plan),
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {
                     "LaunchTemplateId": plan.launch_template,
                     "Version": plan.launch_template_version,
                 },
-                "Overrides": [
-                    {"InstanceType": override.capacity.type, "SubnetId": override.subnet}
-                    for override in plan.overrides
-                ],
+                "Overrides": _overrides(plan),
             }
         ],
         "TagSpecifications": [
             {"ResourceType": resource, "Tags": tags} for resource in ("fleet", "instance", "volume")
         ],
     }
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    """Return how EC2 is to choose; never a maximum price, which would raise interruptions."""
+    match plan.market:
+        case Market.SPOT:
+            return {"SpotOptions": {"AllocationStrategy": plan.strategy}}
+        case Market.ON_DEMAND:
+            return {"OnDemandOptions": {"AllocationStrategy": plan.strategy}}
+        case Market.RESERVED:
+            return {"ReservedCapacityOptions": _reserved(plan)}
+
+
+def _reserved(plan: Plan) -> dict[str, Any]:
+    """Return which reservations may be used; without a fallback, since tiers are ours."""
+    kinds = [name for name in plan.reservations if name in RESERVATION_TYPES]
+    groups = [name for name in plan.reservations if name.startswith("arn:")]
+    ids = [name for name in plan.reservations if name not in {*kinds, *groups}]
+    target = {"CapacityReservationResourceGroupArns": groups} if groups else {}
+    target |= {"CapacityReservationIds": ids} if ids else {}
+    return {
+        "AllocationStrategy": plan.strategy,
+        "ReservationTypes": kinds,
+        "CapacityReservationTarget": target,
+    }
+
+
+def _overrides(plan: Plan) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [
+        {"InstanceType": override.capacity.type, "SubnetId": override.subnet}
+        for override in plan.overrides
+    ]
+    if plan.market is Market.RESERVED:  # its one strategy wants to be told an order
+        return [line | {"Priority": float(n)} for n, line in enumerate(lines)]
+    return lines
 
 
 def read_answer(answer: Mapping[str, Any], plan: Plan) -> FleetAnswer:

@@ -719,6 +719,10 @@ class InMemoryFleet:
         inside = self.reservations.get(reservation_id, set())
         return frozenset(i for i in inside if self.instances[i].state is InstanceState.ALIVE)
 
+    @_operation("fleet.launched_for")
+    def launched_for(self, tag: str) -> Sequence[Instance]:
+        return [i for i in self.ours() if i.tags.get("reprieve:order") == tag]
+
     @_operation("fleet.marked")
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
         return frozenset() if self.blind else frozenset(instance_ids) & self.reclaimed
@@ -752,10 +756,14 @@ class InMemoryFleet:
 
     def _buy(self, plan: Plan) -> FleetAnswer:
         errors: list[FleetError] = []
+        first = len(self.instances) + 1
         for override in plan.overrides:
             if override.capacity not in self.empty:
-                launched = Launched(f"i-{len(self.instances) + 1:017x}", override.capacity)
-                return FleetAnswer((launched,), tuple(errors))
+                launched = [
+                    Launched(f"i-{first + n:017x}", override.capacity)
+                    for n in range(len(plan.members))
+                ]
+                return FleetAnswer(tuple(launched), tuple(errors))
             errors.append(FleetError("InsufficientInstanceCapacity", capacity=override.capacity))
         return FleetAnswer(errors=tuple(errors))
 

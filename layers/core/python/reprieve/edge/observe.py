@@ -17,8 +17,8 @@ from reprieve.usecases.sweep_hosts import NEVER_READY
 
 if TYPE_CHECKING:
     from reprieve.domain.job import Job
+    from reprieve.usecases.known_pool import Filled
     from reprieve.usecases.record_report import Recorded
-    from reprieve.usecases.replace_host import Filled
     from reprieve.usecases.sweep_view import Swept
 
 SUBNET_FULL = "InsufficientFreeAddressesInSubnet"
@@ -68,6 +68,8 @@ def count_filled(metrics: Metrics, filled: Filled) -> None:
         count(metrics, Metric.MISCONFIGURED)
     if SUBNET_FULL in codes:
         count(metrics, Metric.SUBNETS_FULL)
+    if filled.at_cap:
+        count(metrics, Metric.AT_CAP)
 
 
 def count_recorded(metrics: Metrics, recorded: Recorded) -> None:

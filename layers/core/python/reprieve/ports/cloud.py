@@ -32,6 +32,13 @@ class Fleet(Protocol):
     def in_reservation(self, reservation_id: str) -> frozenset[str]:
         """Return our live instances in a capacity reservation; raise ``UnknownOutcomeError``."""
 
+    def launched_for(self, tag: str) -> Sequence[Instance]:
+        """
+        Return the live instances that carry a plan's tag; raise ``UnknownOutcomeError``.
+
+        For when the answer to its launch was lost, or is no use.
+        """
+
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
         """
         Return those whose Spot request says that EC2 is taking them back.

@@ -19,6 +19,7 @@ from reprieve.usecases.adopt_strays import AdoptStrays
 from reprieve.usecases.census import TakeCensus
 from reprieve.usecases.find_commits import FindCommits
 from reprieve.usecases.handle_notice import HandleNotice
+from reprieve.usecases.known_pool import Means
 from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.record_report import RecordReport
 from reprieve.usecases.replace_host import ReplaceHost
@@ -93,7 +94,7 @@ class UseCases:
     @property
     def census(self) -> TakeCensus:
         """Count a pool."""
-        return TakeCensus(self.ports.jobs, self.ports.hosts, self.ports.orders)
+        return TakeCensus(self.ports.rows, self.ports.orders)
 
     @property
     def handle_notice(self) -> HandleNotice:
@@ -125,21 +126,18 @@ class UseCases:
     def replace_host(self) -> ReplaceHost:
         """Fill an order."""
         ports, deployment = self.ports, self.deployment
-        return ReplaceHost(
+        means = Means(
             stack=deployment.stack,
-            pools=deployment.pools,
             subnets=deployment.subnets,
-            jobs=ports.jobs,
-            hosts=ports.hosts,
+            rows=ports.rows,
             orders=ports.orders,
-            memory=ports.pools,
             fleet=ports.fleet,
-            census=self.census,
             settle=self.settle,
             retire=self.retire,
             clock=deployment.clock,
             now=self.now,
         )
+        return ReplaceHost(means, deployment.pools)
 
     @property
     def adopt_strays(self) -> AdoptStrays:
