@@ -3,6 +3,8 @@
 
 PYTHON      ?= python3
 PYTEST_ARGS ?=
+# Many tests wait for a clock, so one worker more than a small machine has cores; 0 is none.
+WORKERS     ?= 3
 
 BIN    := .venv/bin
 UV     := $(BIN)/uv
@@ -16,7 +18,7 @@ LOCK    = $(UV) pip compile -q --universal --python-version 3.11 --generate-hash
 # What runs everywhere; `frameworks` needs torch and friends, `cuda` a GPU.
 EVERYWHERE := not frameworks and not cuda
 FAST       := $(EVERYWHERE) and not e2e and not rehearsal and not systemd
-PHASES     := lint types imports deps template test
+STATIC     := lint types imports deps template
 
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 export UV_NO_CONFIG := 1
@@ -40,18 +42,22 @@ demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, withou
 	@$(BIN)/reprieve demo
 
 test: $(READY) ## Run every test that needs neither a GPU nor a training framework
-	@$(BIN)/pytest -m "$(EVERYWHERE)" $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "$(EVERYWHERE)" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-fast: .venv/ready ## Run the tests that start no embedded cloud
-	@$(BIN)/pytest -m "$(FAST)" $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "$(FAST)" -n $(WORKERS) $(PYTEST_ARGS)
 
 check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, tests
-	@failed=; for phase in $(PHASES); do \
-	  echo "== $$phase"; start=$$(date +%s); \
-	  $(MAKE) --no-print-directory $$phase || failed="$$failed $$phase"; \
-	  echo "== $$phase: $$(($$(date +%s) - start)) s"; \
-	done; \
-	test -z "$$failed" || { echo "check failed in:$$failed"; exit 1; }
+	@failed=$$(mktemp); export FAILED=$$failed; \
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(STATIC:%=phase-%); \
+	$(MAKE) --no-print-directory phase-test; \
+	names=$$(cat "$$failed"); rm "$$failed"; \
+	test -z "$$names" || { echo "check failed in:" $$names; exit 1; }
+
+phase-%: $(READY)
+	@echo "== $*"; start=$$(date +%s); status=0; \
+	$(MAKE) --no-print-directory $* || { status=$$?; echo $* >>"$${FAILED:-/dev/null}"; }; \
+	echo "== $*: $$(($$(date +%s) - start)) s"; exit $$status
 
 lint: .venv/ready ## Check code style and formatting
 	@$(BIN)/ruff check -q

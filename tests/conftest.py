@@ -1,9 +1,23 @@
-"""What holds for every test: generated cases repeat, and no real AWS account is in reach."""
+"""
+What holds for every test: generated cases repeat, and no real AWS account is in reach.
+
+Several workers may share the suite (``pytest -n``): a module stays with one of them, for the sake
+of what its fixtures hold.
+"""
+
+from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    import pytest
+    from xdist.remote import Producer
 
 # A suite that was started in the background ignores Ctrl-C, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,3 +36,27 @@ os.environ |= {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+
+# Modules that take minutes come first, and stories fill the gaps: one cloud is as good as another.
+TURNS = {"rehearsal": 0, "e2e": 2}
+
+
+class ByModule(LoadScopeScheduling):
+    """Give each worker one module at a time, or one story."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: TURNS.get(folder(item), 1))
+
+
+def folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
