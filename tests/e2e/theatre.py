@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import boto3
+import yaml
 
 from reprieve.usecases.submit import Cancel
 from reprieve_cli.drill import report
-from reprieve_cli.drill.document import load
+from reprieve_cli.drill.document import load, parse
 from reprieve_cli.drill.engine import Drill, Outcome, Patience
 from reprieve_cli.drill.reference import References
 from reprieve_cli.drill.scenario import Scenario
@@ -23,10 +23,12 @@ from reprieve_cli.local.cloud import Cloud
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 QUIET_SECONDS = 0.5
-PATIENT_SECONDS = 10.0
 CLEAR_SECONDS = 60.0
 POLL_SECONDS = 0.1
 LAST_LINES = 15
+
+Raw = dict[str, Any]
+"""A scenario's document."""
 
 
 @dataclass
@@ -81,13 +83,12 @@ class Theatre:
                 Cancel(rows=cloud.rows, now=cloud.now)(job_id)
 
     def _until_quiet(self) -> None:
-        """Wait until nothing moves; what a failed story left in the queues is thrown away."""
+        """Throw away what is in the queues, until nothing moves: no story begins before."""
         since = time.monotonic()
+        self._purge()
         while not self._still():
             assert time.monotonic() < since + CLEAR_SECONDS, "the queues don't run dry"
-            if time.monotonic() > since + PATIENT_SECONDS:
-                self._purge()
-        self._purge()
+            self._purge()
 
     def _still(self) -> bool:
         """Tell whether every queue is empty for a while; dead letters don't move."""
@@ -120,44 +121,6 @@ class Theatre:
                 key = {name: item[name] for name in ("pk", "sk")}
                 client.delete_item(TableName=table, Key=key)
 
-    @contextmanager
-    def without_sweep(self) -> Iterator[None]:
-        """Stop the schedule of ``reconcile``."""
-        function = self.stage.cloud.stack.outputs["ReconcileFunction"]
-        self.stage.world.sweep(function, seconds=0)
-        try:
-            yield
-        finally:
-            self.stage.world.sweep(function, seconds=self.stage.notice_seconds / 2)
-
-    @contextmanager
-    def without_deliveries_to(self, *functions: str) -> Iterator[None]:
-        """Take the queues away from *functions*, named as the stack's outputs name them."""
-        outputs = self.stage.cloud.stack.outputs
-        client = self.client("lambda")
-        mappings = [
-            mapping["UUID"]
-            for function in functions
-            for mapping in client.list_event_source_mappings(FunctionName=outputs[function])[
-                "EventSourceMappings"
-            ]
-        ]
-        assert len(mappings) == len(functions)
-        for mapping in mappings:
-            client.update_event_source_mapping(UUID=mapping, Enabled=False)
-        try:
-            yield
-        finally:
-            for mapping in mappings:
-                client.update_event_source_mapping(UUID=mapping, Enabled=True)
-
-    @contextmanager
-    def without_settling(self) -> Iterator[None]:
-        """Leave nobody who looks at a lease: no notice, no report and no sweep is handled."""
-        functions = "HandleNoticeFunction", "RecordReportFunction"
-        with self.without_sweep(), self.without_deliveries_to(*functions):
-            yield
-
     def client(self, service: str) -> Any:
         env = self.cloud.env
         make: Any = boto3.Session().client  # its stub knows services by literal names only
@@ -187,4 +150,19 @@ class Theatre:
 
 
 def story(name: str) -> Scenario:
-    return load(SCENARIOS / f"{name}.yaml")
+    return load(_path(name))
+
+
+def raw_story(name: str) -> Raw:
+    """Return the story as it is written, to be altered and read."""
+    raw: Raw = yaml.safe_load(_path(name).read_text(encoding="utf-8"))
+    return raw
+
+
+def read(raw: Raw, name: str) -> Scenario:
+    """Read an altered story as if it were the file of that *name*."""
+    return parse(yaml.safe_dump(raw), _path(name))
+
+
+def _path(name: str) -> Path:
+    return SCENARIOS / f"{name}.yaml"
