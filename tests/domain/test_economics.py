@@ -81,6 +81,14 @@ def test_nothing_is_free_and_nothing_costs_less_than_nothing() -> None:
         spending.discount(spot_usd_per_hour=1.0, on_demand_usd_per_hour=0.0)
 
 
+def test_a_job_passes_break_even_by_what_it_redoes() -> None:
+    hour = {"useful_seconds": 3600.0, "discount": 0.56}
+    assert not spending.past_break_even(redone_seconds=1.27 * 3600, **hour)
+    assert spending.past_break_even(redone_seconds=1.28 * 3600, **hour)
+    assert spending.past_break_even(redone_seconds=1.0, useful_seconds=0.0, discount=0.9)
+    assert not spending.past_break_even(redone_seconds=0.0, useful_seconds=0.0, discount=0.0)
+
+
 def test_a_pool_at_the_on_demand_price_never_pays() -> None:
     assert not spending.spot_pays(
         spot_usd_per_hour=55.04, spot_overhead=0.0, on_demand_usd_per_hour=55.04

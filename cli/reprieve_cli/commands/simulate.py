@@ -30,11 +30,20 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="What 1 means in a file that doesn't say: 1=available or 1=preempted.",
 )
-@click.option("--job", "kind", default="small", show_default=True, metavar="small|large|FILE")
-@click.option("--work-hours", type=click.FloatRange(0.1, 10_000), metavar="H", help="Length.")
-@click.option("--recall", type=click.FloatRange(0, 1), help="Share of saves that beat a notice.")
-@click.option("--deadline-hours", type=click.FloatRange(0.1, 10_000), metavar="H")
-@click.option("--gang", type=click.IntRange(1, 1000), metavar="N", help="Hosts of the job.")
+@click.option(
+    "--job",
+    "kind",
+    default="small",
+    show_default=True,
+    metavar="small|large|FILE",
+    help="Its checkpoint, boot and restore times.",
+)
+@click.option("--work-hours", type=click.FloatRange(0.1, 10_000), metavar="H", help="Its length.")
+@click.option("--recall", type=click.FloatRange(0, 1), help="Share of saves that beat the notice.")
+@click.option(
+    "--deadline-hours", type=click.FloatRange(0.1, 10_000), metavar="H", help="When it is due."
+)
+@click.option("--gang", type=click.IntRange(1, 1000), metavar="N", help="Its hosts.")
 @click.option("--jobs", type=click.IntRange(1, 1000), default=1, help="Length of the queue.")
 @click.option("--hosts", type=click.IntRange(1, 1000), default=1, help="Jobs run at a time.")
 @click.option(
@@ -43,10 +52,34 @@ if TYPE_CHECKING:
     default=0.0,
     help="Hosts lost without any notice.",
 )
-@click.option("--delivery-seconds", type=click.FloatRange(0, 600), default=5.0)
-@click.option("--history-hours", type=click.FloatRange(0, 10_000), default=24.0)
-@click.option("--spot-usd", type=click.FloatRange(0.0001, 1e5), default=0.918)
-@click.option("--on-demand-usd", type=click.FloatRange(0.0001, 1e5), default=3.06)
+@click.option(
+    "--delivery-seconds",
+    type=click.FloatRange(0, 600),
+    default=5.0,
+    show_default=True,
+    help="From EC2's notice until the host knows.",
+)
+@click.option(
+    "--history-hours",
+    type=click.FloatRange(0, 10_000),
+    default=24.0,
+    show_default=True,
+    help="What the account has seen of the pools before; 0 is a new one.",
+)
+@click.option(
+    "--spot-usd",
+    type=click.FloatRange(0.0001, 1e5),
+    default=0.918,
+    show_default=True,
+    help="Of one host for an hour.",
+)
+@click.option(
+    "--on-demand-usd",
+    type=click.FloatRange(0.0001, 1e5),
+    default=3.06,
+    show_default=True,
+    help="The same.",
+)
 @click.option("--credit/--no-credit", default=True, help="Whether a lost first hour is free.")
 @click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeatable.")
 @click.option("--starts", type=click.IntRange(1, 100_000), default=300, show_default=True)

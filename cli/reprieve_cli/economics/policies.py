@@ -90,7 +90,7 @@ POLICIES: dict[str, Policy] = {
             saving=S.NEVER,
         ),
         Policy(
-            name="batch-like-no-checkpoint",
+            name="batch-like-bare",
             label="AWS-Batch-like, no checkpoints",
             placement=P.SCHEDULED,
             saving=S.NEVER,

@@ -73,7 +73,7 @@ def tell(
     terminal.line()
     late = ("LATE",) if due else ()
     terminal.table(
-        ("$/GPU-H", "INDEX", "HOURS", "P95", "LOST H", "DONE", *late, "POLICY"),
+        ("$/GPU-H", "INDEX", "HOURS", "LOST H", "DONE", *late, "POLICY"),
         [_cells(row, late=bool(late)) for row in rows],
     )
     if pairs:
@@ -98,12 +98,13 @@ def tell(
 
 
 def _cells(row: Row, *, late: bool) -> tuple[str, ...]:
+    usd, index = row.usd_per_useful_gpu_hour, row.cost_index
+    around = f" ±{index.starts * usd / index.mean:.3f}" if usd and index else ""
     return (
-        "-" if row.usd_per_useful_gpu_hour is None else f"{row.usd_per_useful_gpu_hour:.3f}",
-        _mean(row.cost_index, 3),
+        "-" if usd is None else f"{usd:.3f}{around}",
+        "-" if index is None else f"{index.mean:.3f}",
         _mean(row.makespan_hours, 1),
-        "-" if row.makespan_p95_hours is None else f"{row.makespan_p95_hours:.1f}",
-        _mean(row.lost_hours, 2),
+        f"{row.lost_hours.mean:.2f}",
         f"{row.finish_rate:.0%}",
         *((str(row.deadline_misses),) if late else ()),
         row.policy.name,

@@ -28,6 +28,15 @@ def break_even(discount: float) -> float:
     return price_multiple(discount) - 1
 
 
+def past_break_even(*, redone_seconds: float, useful_seconds: float, discount: float) -> bool:
+    """
+    Tell whether a job has redone so much that on-demand would have been cheaper.
+
+    A job that redoes without getting anywhere is past it at any discount.
+    """
+    return redone_seconds > break_even(discount) * useful_seconds
+
+
 def usd_per_useful_hour(usd_per_hour: float, overhead: float) -> float:
     """Return P(1+ω): what an hour of work that counts costs."""
     return usd_per_hour * (1 + overhead)
