@@ -19,6 +19,9 @@ from pydantic import (
     model_validator,
 )
 
+from reprieve.domain.capacity import Strategy, Tier
+from reprieve.domain.catalogue import GPU_CLASSES, excluded
+
 ENVIRONMENT_LIMIT = 4096  # bytes: Lambda's limit for all variables of one function together
 OUTPUT_LIMIT = 1024  # characters: CloudFormation's limit for one stack output
 ENVIRONMENT_RESERVE = 1024  # for the variables that don't grow with the configuration
@@ -30,21 +33,7 @@ DEFAULT_AMI_PARAMETER = (
     "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 )
 
-# 24 GB x 1: what one A10G or L4 holds also fits the larger cards of g6e and g7.
-DEFAULT_TYPES = (
-    "g5.xlarge",
-    "g5.2xlarge",
-    "g5.4xlarge",
-    "g5.8xlarge",
-    "g6.xlarge",
-    "g6.2xlarge",
-    "g6.4xlarge",
-    "g6.8xlarge",
-    "gr6.4xlarge",
-    "gr6.8xlarge",
-    "g6e.xlarge",
-    "g6e.2xlarge",
-)
+DEFAULT_GPU = "24GBx1"  # what one A10G or L4 holds also fits the larger cards of g6e and g7
 
 
 class ConfigError(Exception):
@@ -57,10 +46,31 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _runs_here(kind: str) -> str:
+    why = excluded(kind)
+    if why:
+        raise ValueError(f"hosts of this type can't run here: {why}")
+    return kind
+
+
+def _gpu_class(name: str) -> str:
+    if name not in GPU_CLASSES:
+        raise ValueError(f"no such class of GPU hosts; known: {', '.join(GPU_CLASSES)}")
+    return name
+
+
 InstanceType = Annotated[
-    str, Field(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", examples=["g5.xlarge"])
+    str,
+    Field(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$", examples=["g5.xlarge"]),
+    AfterValidator(_runs_here),
 ]
-Tier = Literal["spot", "on-demand"]
+Reservation = Annotated[
+    str,
+    Field(pattern=r"^(cr-[0-9a-f]{8,17}|arn:aws[\w-]*:resource-groups:[\w-]+:\d{12}:group/\S+)$"),
+]
+ReservationType = Literal[
+    "on-demand-capacity-reservation", "capacity-block", "interruptible-capacity-reservation"
+]
 
 
 class _Model(BaseModel):
@@ -83,13 +93,24 @@ class ImageConfig(_Model):
 class PoolConfig(_Model):
     """Hosts that can stand in for each other, and what they may cost together."""
 
+    gpu: Annotated[str, AfterValidator(_gpu_class)] | None = None
+    """A class of GPU hosts by name, as 24GBx1; instead of *types*, and the default."""
     types: Annotated[tuple[InstanceType, ...], Field(min_length=1), AfterValidator(_unique)] = (
-        DEFAULT_TYPES
+        GPU_CLASSES[DEFAULT_GPU]
     )
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1), AfterValidator(_unique)] = (
-        "spot",
-        "on-demand",
+        Tier.SPOT,
+        Tier.ON_DEMAND,
     )
+    strategy: Strategy = Strategy.PRICE_CAPACITY
+    """Among Spot pools; capacity-optimized for jobs that are costly to restart."""
+    reservations: Annotated[tuple[Reservation, ...], AfterValidator(_unique)] = ()
+    """Capacity reservations for the tier reserved: ids, or one resource group of them."""
+    reservation_types: Annotated[
+        tuple[ReservationType, ...], Field(min_length=1), AfterValidator(_unique)
+    ] = ("on-demand-capacity-reservation",)
+    spares_per_hour: Annotated[int, Field(ge=0, le=100)] = 0
+    """So many hosts an hour may be launched on advice alone; 0: none, which is cheaper."""
     max_hosts: Annotated[int, Field(ge=1, le=1000)] = 2
     max_usd_per_hour: Annotated[float, Field(gt=0, le=100_000)] = 5.0
     on_demand_base: Annotated[int, Field(ge=0)] = 0
@@ -98,11 +119,31 @@ class PoolConfig(_Model):
     volume_gb: Annotated[int, Field(ge=30, le=16_384)] = 100
     volume_mib_per_second: Annotated[int, Field(ge=125, le=2000)] = 250
 
+    @model_validator(mode="before")
+    @classmethod
+    def _types_of_the_class(cls, raw: Any) -> Any:
+        """Put the class's types in place of its name."""
+        if not isinstance(raw, Mapping) or raw.get("gpu") is None:
+            return raw
+        if "types" in raw:
+            raise ValueError("gpu and types say the same thing: give one of them")
+        types = GPU_CLASSES.get(str(raw["gpu"]))
+        return {**raw, "types": types} if types else raw
+
+    @model_validator(mode="after")
+    def _reserved(self) -> Self:
+        if (Tier.RESERVED in self.tiers) != bool(self.reservations):
+            raise ValueError("reservations and the tier reserved come together: give both")
+        groups = [name for name in self.reservations if name.startswith("arn:")]
+        if groups and len(self.reservations) > 1:
+            raise ValueError("reservations takes ids or one resource group, not both")
+        return self
+
     @model_validator(mode="after")
     def _caps(self) -> Self:
         if self.on_demand_base > self.max_hosts:
             raise ValueError("on_demand_base exceeds max_hosts: raise max_hosts or lower the base")
-        if self.on_demand_base and "on-demand" not in self.tiers:
+        if self.on_demand_base and Tier.ON_DEMAND not in self.tiers:
             raise ValueError("on_demand_base needs the tier on-demand: add it to tiers")
         return self
 
@@ -215,10 +256,22 @@ def pool_entry(
     work_queue_url: str,
     **first: str,
 ) -> dict[str, Any]:
-    """Return one entry of POOLS, which is also a stack output (there with its name *first*)."""
+    """
+    Return one entry of POOLS, which is also a stack output (there with its name *first*).
+
+    What is rarely chosen is only said when it was: the environment is small.
+    """
+    rarely: dict[str, Any] = {}
+    if pool.strategy is not Strategy.PRICE_CAPACITY:
+        rarely["strategy"] = pool.strategy.value
+    if pool.reservations:
+        rarely["reservations"] = list(pool.reservations)
+        rarely["reservation_types"] = list(pool.reservation_types)
+    if pool.spares_per_hour:
+        rarely["spares_per_hour"] = pool.spares_per_hour
     return first | {
         "types": list(pool.types),
-        "tiers": list(pool.tiers),
+        "tiers": [tier.value for tier in pool.tiers],
         "max_hosts": pool.max_hosts,
         "max_usd_per_hour": pool.max_usd_per_hour,
         "on_demand_base": pool.on_demand_base,
@@ -226,6 +279,7 @@ def pool_entry(
         "launch_template": launch_template,
         "launch_template_version": launch_template_version,
         "work_queue_url": work_queue_url,
+        **rarely,
     }
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 
 from infra.config import ConfigError, load_mapping, read_file
+from reprieve.domain.catalogue import excluded
 
 INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-ARM_FAMILIES = ("g5g", "p6e-gb200", "p6e-gb300")
 FEW_TYPES = 5
 
 # Wrappers that mean nothing by themselves.
@@ -176,35 +176,37 @@ def _max_price(draft: Draft, value: Any) -> Answer:
 def _types(draft: Draft, value: Any) -> Answer:
     asked = [value] if isinstance(value, str) else [str(entry) for entry in value]
     types = list(dict.fromkeys(entry.removeprefix("ml.") for entry in asked))
-    arm = [entry for entry in types if entry.startswith(tuple(f"{f}." for f in ARM_FAMILIES))]
+    barred = {entry: why for entry in types if (why := excluded(entry))}
     wrong = [entry for entry in types if not INSTANCE_TYPE.fullmatch(entry)]
-    kept = [entry for entry in types if entry not in (*arm, *wrong)]
+    kept = [entry for entry in types if entry not in (*barred, *wrong)]
     if not kept:
         return _refused(f"no usable instance type among {', '.join(asked) or 'none'}")
     draft.pool["types"] = [*draft.pool.get("types", []), *kept]
     notes = []
     if wrong:
         notes.append(f"not an instance type, left out: {', '.join(wrong)}")
-    if arm:
-        notes.append(f"arm64 and the image isn't, left out: {', '.join(arm)}")
+    notes += [f"{entry} left out: {why}" for entry, why in barred.items()]
     if any(entry.startswith("ml.") for entry in asked):
         notes.append("ml.* are SageMaker's names for the same machines")
     if len(kept) < FEW_TYPES:
         notes.append(f"only {len(kept)} types: each one more is a Spot pool more in every zone")
-    changed = wrong or arm or kept != asked
+    changed = wrong or barred or kept != asked
     return (Verdict.TRANSLATED if changed else Verdict.TAKEN), "; ".join(["types", *notes])
 
 
-def _strategy(_draft: Draft, value: Any) -> Answer:
+def _strategy(draft: Draft, value: Any) -> Answer:
     match _word(str(value)):
         case "pricecapacityoptimized":
             return _taken("what every fleet request here asks for")
+        case "capacityoptimized" | "capacityoptimizedprioritized":
+            draft.pool["strategy"] = "capacity-optimized"
+            return _taken("strategy: deepest pools first, whatever they cost")
         case "lowestprice":
             return _translated(
                 "price-capacity-optimized: the cheapest pools are the ones that are taken back "
                 "most, and AWS advises against asking for them alone",
             )
-        case "capacityoptimized" | "capacityoptimizedprioritized" | "diversified" | "balanced":
+        case "diversified" | "balanced":
             return _translated(
                 "price-capacity-optimized: deepest pools first, then the cheapest of them",
             )
@@ -243,7 +245,7 @@ def _on_demand_share(draft: Draft, value: Any) -> Answer:
 
 
 def _tiers(draft: Draft, value: Any) -> Answer:
-    known = {"spot": "spot", "ondemand": "on-demand"}
+    known = {"spot": "spot", "spotwider": "spot-wider", "ondemand": "on-demand"}
     words = [value] if isinstance(value, str) else list(value)
     tiers = [known.get(_word(str(word)), "") for word in words]
     if not tiers or "" in tiers:
@@ -278,7 +280,7 @@ def _rebalance(_draft: Draft, value: Any) -> Answer:
         return _taken("nobody is moved on advice")
     return _translated(
         "on advice a job is checkpointed and no new one goes there; hosts are not replaced, "
-        "because about two of three recommendations come to nothing",
+        "because about two of three recommendations come to nothing (spares_per_hour buys some)",
     )
 
 

@@ -225,7 +225,8 @@ def test_an_order_that_ec2_did_not_answer_comes_back_alone(
         json.loads(OrderMessage(second, 1, "x").to_json()),
         "nonsense",
     )
-    assert sorted(failed(replace_host.lambda_handler(event, context))) == ["m1", "m3"]
+    came_back = set(failed(replace_host.lambda_handler(event, context)))
+    assert came_back in ({"m1", "m3"}, {"m2", "m3"})
     assert len(story.memory.fleet.instances) == 1
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from infra.config import (
-    DEFAULT_TYPES,
     ENVIRONMENT_LIMIT,
+    EXAMPLE_IDS,
     Config,
     ConfigError,
     ImageConfig,
@@ -19,9 +19,13 @@ from infra.config import (
     compact,
     load,
     pascal,
+    pool_entry,
 )
+from reprieve.domain.catalogue import GPU_CLASSES
+from reprieve.edge.settings import PoolSettings
 
 HERE = Path(__file__).parent
+GROUP = "arn:aws:resource-groups:us-east-1:111122223333:group/ours"
 VPC = "vpc-0123456789abcdef0"
 SUBNET = "subnet-0123456789abcdef0"
 
@@ -30,9 +34,39 @@ def test_nothing_chosen_is_one_small_pool() -> None:
     config = load(None, root=HERE)
 
     assert list(config.pools) == ["gpu"]
-    assert config.pools["gpu"].types == DEFAULT_TYPES
+    assert config.pools["gpu"].types == GPU_CLASSES["24GBx1"]
     assert config.pools["gpu"].tiers == ("spot", "on-demand")
     assert config.notice_seconds == 120
+
+
+@pytest.mark.parametrize("name", GPU_CLASSES)
+def test_a_pool_may_be_named_by_its_class_and_fits_everywhere(name: str) -> None:
+    config = load({"pools": {"a": {"gpu": name}}}, root=HERE)
+    assert config.pools["a"].types == GPU_CLASSES[name]
+
+
+def test_what_a_pool_chooses_reaches_the_functions_and_what_it_does_not_costs_nothing() -> None:
+    plain = pool_entry(PoolConfig(), **EXAMPLE_IDS)
+    assert not {"strategy", "reservations", "spares_per_hour"} & plain.keys()
+
+    chosen = PoolConfig.model_validate(
+        {
+            "gpu": "80GBx8",
+            "tiers": ["spot", "spot-wider", "reserved", "on-demand"],
+            "strategy": "capacity-optimized",
+            "reservations": ["cr-0123456789abcdef0"],
+            "spares_per_hour": 2,
+        }
+    )
+    read = PoolSettings.model_validate(json.loads(compact(pool_entry(chosen, **EXAMPLE_IDS))))
+    pool = read.pool("a")
+
+    assert pool.types == GPU_CLASSES["80GBx8"]
+    assert pool.tiers == chosen.tiers
+    assert pool.strategy is chosen.strategy
+    assert pool.reservations == ("cr-0123456789abcdef0",)
+    assert pool.reservation_types == ("on-demand-capacity-reservation",)
+    assert pool.spares_per_hour == 2
 
 
 def test_a_file_may_say_it_and_the_context_overrides_it(tmp_path: Path) -> None:
@@ -61,6 +95,40 @@ def test_the_command_line_says_it_in_json() -> None:
             "pools.a.types = ['g5.xlarge', 'g5.xlarge']: name each one once",
         ),
         ({"pools": {"a": {"tiers": ["cheap"]}}}, "pools.a.tiers.0 = 'cheap': Input should be"),
+        (
+            {"pools": {"a": {"gpu": "24GB"}}},
+            "pools.a.gpu = '24GB': no such class of GPU hosts; known: 16GBx1, 24GBx1",
+        ),
+        (
+            {"pools": {"a": {"gpu": "24GBx1", "types": ["g5.xlarge"]}}},
+            "pools.a: gpu and types say the same thing: give one of them",
+        ),
+        (
+            {"pools": {"a": {"types": ["g5g.xlarge"]}}},
+            "pools.a.types.0 = 'g5g.xlarge': hosts of this type can't run here: arm64",
+        ),
+        (
+            {"pools": {"a": {"types": ["g4ad.xlarge"]}}},
+            "pools.a.types.0 = 'g4ad.xlarge': hosts of this type can't run here: its GPU is AMD's",
+        ),
+        (
+            {"pools": {"a": {"tiers": ["reserved", "on-demand"]}}},
+            "pools.a: reservations and the tier reserved come together: give both",
+        ),
+        (
+            {"pools": {"a": {"reservations": ["cr-0123456789abcdef0"]}}},
+            "pools.a: reservations and the tier reserved come together: give both",
+        ),
+        (
+            {"pools": {"a": {"tiers": ["reserved"], "reservations": ["reservation"]}}},
+            "pools.a.reservations.0 = 'reservation': String should match pattern",
+        ),
+        (
+            {"pools": {"a": {"tiers": ["reserved"], "reservations": [GROUP, "cr-0123456789"]}}},
+            "pools.a: reservations takes ids or one resource group, not both",
+        ),
+        ({"pools": {"a": {"strategy": "lowest-price"}}}, "pools.a.strategy = 'lowest-price': Inp"),
+        ({"pools": {"a": {"spares_per_hour": -1}}}, "pools.a.spares_per_hour = -1: Input should"),
         ({"pools": {"a": {"max_hosts": 0}}}, "pools.a.max_hosts = 0: Input should be greater"),
         (
             {"pools": {"a": {"max_hosts": 1, "on_demand_base": 2}}},
