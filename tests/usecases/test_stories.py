@@ -464,6 +464,23 @@ def test_advice_keeps_the_job_where_it_is() -> None:
     assert story.job(job).status is JobStatus.DRAINING
 
 
+def test_advice_orders_a_spare_only_where_the_pool_pays_for_it_and_once() -> None:
+    story = Story(pool=a_pool(spares_per_hour=1))
+    job = story.submit()
+    host = story.launch()
+    host.run()
+    story.uses.settle(job)
+    for _ in range(2):
+        story.notice(host, NoticeKind.REBALANCE)
+    assert story.memory.order_rows[job, 2].spare
+    assert len(story.memory.mail.orders) == 1
+    story.fill_orders()
+    story.notice(host)
+    assert story.job(job).status is JobStatus.DRAINING
+    story.fill_orders()
+    assert len(story.memory.fleet.instances) == 2
+
+
 def test_a_lost_ticket_and_a_lost_order_are_sent_again() -> None:
     story = Story()
     job = story.submit()
