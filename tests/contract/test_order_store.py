@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Quotes
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import StaleError
 from reprieve.domain.host import HostState
@@ -14,7 +14,7 @@ from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.needs import Needs
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, OrderState, Try
 from reprieve.ports.orders import Listing
-from reprieve.ports.rows import Alive, Chill, PutTry, Remember
+from reprieve.ports.rows import Alive, Chill, PutQuotes, PutTry, Remember
 from tests.builders import (
     HOST,
     NOON,
@@ -122,6 +122,8 @@ def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
     stores.rows.commit([Chill(POOL, SPOT_B, Cold(at(60), "taken"))])
     for _ in range(2):
         stores.rows.commit([Remember(POOL, SPOT_B, History(hours=1.5, launches_tried=1))])
+    quotes = Quotes.of({("g5.xlarge", "us-east-1a"): 0.4}, at=at(5))
+    stores.rows.commit([PutQuotes(POOL, quotes)])
 
     assert stores.orders.listing(POOL) == Listing(
         jobs={"job-1": job},
@@ -129,6 +131,7 @@ def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
         orders={("job-1", 1): order},
         cold={SPOT_A: Cold(at(180), "dry"), SPOT_B: Cold(at(60), "taken")},
         history={(SPOT_B.type, SPOT_B.zone): History(hours=3.0, launches_tried=2)},
+        quotes=quotes,
     )
     assert stores.orders.listing("elsewhere") == Listing()
 

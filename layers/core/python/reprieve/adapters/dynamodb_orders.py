@@ -13,7 +13,7 @@ from reprieve.adapters import keys
 from reprieve.adapters.codec import from_item, to_item
 from reprieve.adapters.dynamodb import ABSENT, Put, RefusedError, Table, Update, live, values
 from reprieve.adapters.dynamodb_jobs import put_job, stale_job
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Quotes
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import MalformedError, StaleError
 from reprieve.domain.host import Host
@@ -72,6 +72,7 @@ class DynamoOrderStore:
             "ORDER": Order,
             "COLD": Cold,
             "SEEN": History,
+            "QUOTES": Quotes,
         }
         rows: dict[type[Any], list[tuple[str, Any]]] = {kind: [] for kind in kinds.values()}
         for item in self._table.live_items(pool):
@@ -88,6 +89,7 @@ class DynamoOrderStore:
             orders={order.key: order for _, order in rows[Order]},
             cold={keys.cold_capacity(at): cold for at, cold in rows[Cold]},
             history={keys.seen_place(at): seen for at, seen in rows[History]},
+            quotes=next((quotes for _, quotes in rows[Quotes]), None),
         )
 
     def update(self, order: Order, *, was: Order) -> None:

@@ -42,6 +42,7 @@ from reprieve.ports.rows import (
     PutJob,
     PutLease,
     PutOrder,
+    PutQuotes,
     PutTry,
     Remember,
     Snapshot,
@@ -142,6 +143,9 @@ class DynamoRows:
                 yield _chill(pool, capacity, cold)
             case Remember(pool, capacity, history):
                 yield _remember(pool, capacity, history)
+            case PutQuotes(pool, quotes):
+                at = keys.quotes(pool)
+                yield Put(key=at, item=to_item(quotes) | live(pool, at[1]))
             case Alive(job_id, attempt):
                 yield _alive(job_id, attempt)
             case Unchanged(row):

@@ -77,6 +77,11 @@ def seen(pool: str, capacity: CapacityPool) -> Key:
     return f"POOL#{pool}", f"{SEEN_PREFIX}{capacity.type}#{capacity.zone}"
 
 
+def quotes(pool: str) -> Key:
+    """Return the key of a pool's Spot prices."""
+    return f"POOL#{pool}", "QUOTES#spot#usd"
+
+
 def seen_place(sort_key: str) -> tuple[str, str]:
     """Read the sort key of a history: type and zone."""
     kind, zone = sort_key.removeprefix(SEEN_PREFIX).split("#")

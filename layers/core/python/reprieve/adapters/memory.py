@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
 
 from reprieve.adapters import keys, rules
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Quotes
 from reprieve.domain.economics.pools import NOTHING_KNOWN, History
 from reprieve.domain.errors import (
     LeaseLostError,
@@ -67,6 +67,7 @@ from reprieve.ports.rows import (
     PutJob,
     PutLease,
     PutOrder,
+    PutQuotes,
     PutTry,
     Remember,
     Snapshot,
@@ -133,6 +134,7 @@ class Memory:
         self.order_rows: dict[tuple[str, int], Order] = {}
         self.try_rows: dict[tuple[str, int, int], Try] = {}
         self.cold_rows: dict[tuple[str, CapacityPool], tuple[datetime, str]] = {}
+        self.quotes_rows: dict[str, Quotes] = {}
         self.seen_rows: dict[tuple[str, str, str], History] = {}
         self.watch_rows: dict[str, Sights] = {}
 
@@ -286,6 +288,8 @@ class InMemoryRows:
                 place = (pool, capacity.type, capacity.zone)
                 seen = rows.seen_rows.get(place, NOTHING_KNOWN)
                 rows.seen_rows[place] = added(seen, history)
+            case PutQuotes(pool, quotes):
+                rows.quotes_rows[pool] = quotes
             case Unchanged() | Alive():
                 return
             case _:
@@ -480,6 +484,7 @@ class InMemoryOrderStore:
             orders={order.key: order for order in orders if order.state in LISTED_ORDERS},
             cold={at: Cold(*row) for (name, at), row in rows.cold_rows.items() if name == pool},
             history={place[1:]: seen for place, seen in rows.seen_rows.items() if place[0] == pool},
+            quotes=rows.quotes_rows.get(pool),
         )
 
     @_operation("orders.unpark")

@@ -95,6 +95,27 @@ class Cold:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotes:
+    """What Spot costs, $/h by ``type#zone``, and when EC2 said so."""
+
+    at: datetime
+    usd: dict[str, float]
+
+    @classmethod
+    def of(cls, prices: Mapping[tuple[str, str], float], *, at: datetime) -> Quotes:
+        """Return *prices* as they are kept."""
+        return cls(at, {f"{kind}#{zone}": usd for (kind, zone), usd in prices.items()})
+
+    def prices(self) -> dict[tuple[str, str], float]:
+        """Return them by (type, zone)."""
+        found: dict[tuple[str, str], float] = {}
+        for place, usd in self.usd.items():
+            kind, _, zone = place.partition("#")
+            found[kind, zone] = usd
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A job that has or wants a host of the pool."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Quotes
 from reprieve.domain.economics.pools import History
 from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Job
@@ -29,6 +29,7 @@ class Listing:
     orders: Mapping[tuple[str, int], Order] = field(default_factory=dict)
     cold: Mapping[CapacityPool, Cold] = field(default_factory=dict)
     history: Mapping[tuple[str, str], History] = field(default_factory=dict)
+    quotes: Quotes | None = None
 
 
 class OrderStore(Protocol):

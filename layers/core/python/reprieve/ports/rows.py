@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self, TypeVar
 
-from reprieve.domain.capacity import Cold
+from reprieve.domain.capacity import Cold, Quotes
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host
@@ -219,6 +219,14 @@ class Remember:
 
 
 @dataclass(frozen=True, slots=True)
+class PutQuotes:
+    """Keep today's Spot prices where a listing finds them; the last word counts."""
+
+    pool: str
+    quotes: Quotes
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """Require that the job isn't over, and that *attempt* is its current one or its next."""
 
@@ -251,6 +259,7 @@ Write = (
     | AddEvents
     | Chill
     | Remember
+    | PutQuotes
     | Alive
     | Unchanged
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
-from reprieve.domain.capacity import Cold, Pool, Tier, counted
+from reprieve.domain.capacity import Cold, Pool, Quotes, Tier, counted
 from reprieve.domain.catalogue import wider
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.errors import ReprieveError, StaleError
+from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host, HostState, Market
 from reprieve.domain.job import Job
 from reprieve.domain.lease import Lease
@@ -19,11 +20,12 @@ from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Orde
 from reprieve.domain.planning import View
 from reprieve.ports.cloud import Fleet
 from reprieve.ports.orders import Listing, OrderStore
-from reprieve.ports.rows import OrderKey, PutOrder, Rows, Snapshot
+from reprieve.ports.rows import OrderKey, PutOrder, PutQuotes, Rows, Snapshot
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
 
 REREADS = 3  # of one order whose rows keep changing
+QUOTES_TRUSTED = timedelta(hours=1)  # EC2 moves Spot prices slowly
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,24 @@ class Known:
         )
 
     def prices(self, market: Market) -> Mapping[tuple[str, str], float]:
-        """Return today's prices, asked for once in a run."""
+        """Return today's prices: those kept with the pool, or EC2's if they are old."""
         if market not in self._usd:
-            kinds = list(self.pool.types)
-            if market is Market.SPOT and Tier.SPOT_WIDER in self.pool.tiers:
-                kinds += wider(self.pool.types)
-            self._usd[market] = self.means.fleet.usd_per_hour(kinds, market)
+            self._usd[market] = self._spot() if market is Market.SPOT else self._asked(market)
         return self._usd[market]
+
+    def _spot(self) -> Mapping[tuple[str, str], float]:
+        kept, now = self.listing.quotes, self.means.now()
+        if kept and now - kept.at < QUOTES_TRUSTED:
+            return kept.prices()
+        asked = self._asked(Market.SPOT)
+        if asked:
+            with suppress(StaleError, UnknownOutcomeError):
+                quotes = PutQuotes(self.pool.name, Quotes.of(asked, at=now))
+                self.means.rows.commit([quotes])
+        return asked
+
+    def _asked(self, market: Market) -> Mapping[tuple[str, str], float]:
+        return self.means.fleet.usd_per_hour(priced(self.pool, market), market)
 
     def again(self, order: Order) -> None:
         """Count that *order*'s rows changed; raise ``StaleError`` if they don't stop to."""
@@ -123,6 +136,13 @@ class Known:
             self.means.rows.commit([PutOrder(over, was=order)])
             order = over
         self.done[order.key] = Filled(order, reason, refused=self.refused.get(order.key, ()))
+
+
+def priced(pool: Pool, market: Market) -> list[str]:
+    """Return the types whose price a plan may want."""
+    if market is Market.SPOT and Tier.SPOT_WIDER in pool.tiers:
+        return [*pool.types, *wider(pool.types)]
+    return list(pool.types)
 
 
 def closed(order: Order, reason: str, *, now: datetime) -> Order:
