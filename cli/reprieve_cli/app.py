@@ -14,6 +14,7 @@ from reprieve_cli.commands.checkpoints import checkpoints
 from reprieve_cli.commands.common import Context
 from reprieve_cli.commands.demo import demo
 from reprieve_cli.commands.doctor import doctor
+from reprieve_cli.commands.drain import drain
 from reprieve_cli.commands.drill import drill
 from reprieve_cli.commands.hosts import hosts
 from reprieve_cli.commands.leave import leave
@@ -68,6 +69,7 @@ COMMANDS: tuple[click.Command, ...] = (
     requeue,
     checkpoints,
     hosts,
+    drain,
     drill,
     doctor,
     leave,

@@ -8,11 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from reprieve.domain.checkpoint import Manifest
+from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.host import Host
 from reprieve.domain.job import Attempt, CheckpointRef, Event, Job
 from reprieve.domain.lease import Holds, Lease
+from reprieve.domain.notice import Notice
 from reprieve.domain.order import Order, Try
+from reprieve.domain.silence import Sight
 from reprieve_cli.objects import Objects, missing
 
 
@@ -144,13 +147,14 @@ def _try(row: Try) -> dict[str, Any]:
     }
 
 
-def host(row: Host, holds: Holds | None) -> dict[str, Any]:
-    """Return one host."""
-    notice = row.notice
+def host(row: Host, holds: Holds | None, sight: Sight | None, clock: NoticeClock) -> dict[str, Any]:
+    """Return one host; *sight* is what the sweep last heard of it."""
+    unheard = sight.count - 1 if sight else 0
     return {
         "instance_id": row.instance_id,
         "pool": row.pool,
         "state": row.state.value,
+        "reason": row.reason,
         "instance_type": row.capacity.type,
         "zone": row.capacity.zone,
         "market": row.capacity.market.value,
@@ -158,14 +162,21 @@ def host(row: Host, holds: Holds | None) -> dict[str, Any]:
         "launched_at": _iso(row.launched_at),
         "jobs": sorted(key.job for key in holds.leases) if holds else [],
         "heard": bool(holds and (holds.beat or holds.leases)),
-        "notice": {
-            "kind": notice.kind.value,
-            "channel": notice.channel.value,
-            "noticed_at": _iso(notice.noticed_at),
-            "reclaimed_at": _iso(notice.reclaimed_at),
-        }
-        if notice
-        else None,
+        "unheard_sweeps": unheard,
+        "cannot_tell": unheard >= clock.unheard_sweeps,
+        "notice": notice(row.notice),
+    }
+
+
+def notice(said: Notice | None) -> dict[str, Any] | None:
+    """Return what was announced about a host."""
+    if said is None:
+        return None
+    return {
+        "kind": said.kind.value,
+        "channel": said.channel.value,
+        "noticed_at": _iso(said.noticed_at),
+        "reclaimed_at": _iso(said.reclaimed_at),
     }
 
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
 from reprieve.ports.cloud import Fleet, Mail
-from reprieve.ports.hosts import HostStore
+from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
 from reprieve.ports.rows import Rows
@@ -52,6 +53,11 @@ class Stack:
                 "stack, or its first deployment isn't finished; set REPRIEVE_STACK"
             ) from error
 
+    @property
+    def account(self) -> str:
+        """The account that the stack is in, as the ARN of its alarms' topic says."""
+        return self.outputs["AlarmTopic"].split(":")[4]
+
     def pool(self, name: str | None) -> Pool:
         """Return the pool of that name, or the only one; raise ``BadInputError``."""
         if name is None and len(self.pools) == 1:
@@ -66,7 +72,12 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Everything a command reaches; *stop_launching* keeps ``replace_host`` from running."""
+    """
+    Everything a command reaches.
+
+    *stop_launching* keeps ``replace_host`` from running; *announce* puts an event where
+    EventBridge puts them.
+    """
 
     stack: Stack
     rows: Rows
@@ -78,6 +89,8 @@ class Cloud:
     now: Callable[[], datetime]
     fleet: Fleet
     stop_launching: Callable[[], None]
+    watch: Watch
+    announce: Callable[[Mapping[str, Any]], None]
 
     @property
     def settle(self) -> Settle:

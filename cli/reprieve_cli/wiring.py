@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -90,14 +91,16 @@ def wire(stack: Stack, of: Session) -> Cloud:
     from reprieve.adapters.dynamodb_jobs import DynamoJobStore
     from reprieve.adapters.dynamodb_orders import DynamoOrderStore
     from reprieve.adapters.dynamodb_rows import DynamoRows
+    from reprieve.adapters.dynamodb_watch import DynamoWatch
     from reprieve.adapters.ec2_fleet import Ec2Fleet
     from reprieve.adapters.sqs import SqsMail
     from reprieve_cli.objects import S3Objects
 
     table = Table(client("dynamodb", of), stack.table)
     jobs, hosts, orders = DynamoJobStore(table), DynamoHostStore(table), DynamoOrderStore(table)
+    queues = client("sqs", of)
     mail = SqsMail(
-        client("sqs", of),
+        queues,
         orders_queue_url=stack.orders_url,
         work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
     )
@@ -113,7 +116,14 @@ def wire(stack: Stack, of: Session) -> Cloud:
         now=now,
         fleet=fleet,
         stop_launching=lambda: _stop(client("lambda", of), stack.outputs["ReplaceHostFunction"]),
+        watch=DynamoWatch(table),
+        announce=lambda event: _announce(queues, stack.outputs["IntakeQueueUrl"], event),
     )
+
+
+def _announce(queues: Any, url: str, event: Mapping[str, Any]) -> None:
+    """Put *event* on the intake queue, as a rule of EventBridge would."""
+    queues.send_message(QueueUrl=url, MessageBody=json.dumps(event))
 
 
 def _stop(functions: Any, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Cli:
     capsys: pytest.CaptureFixture[str]
     find_cloud: Callable[[], Cloud]
     stopped: list[bool]
+    announced: list[Mapping[str, Any]]
     code: int = -1
     out: str = ""
     err: str = ""
@@ -96,9 +97,13 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         bucket="bucket",
         orders_url="https://sqs.us-east-1.amazonaws.com/000000000000/orders",
         pools={POOL: a_pool()},
-        outputs={"JobRole": "arn:aws:iam::123456789012:role/training-data"},
+        outputs={
+            "JobRole": "arn:aws:iam::123456789012:role/training-data",
+            "AlarmTopic": "arn:aws:sns:us-east-1:123456789012:Reprieve-Alarms",
+        },
     )
     stopped: list[bool] = []
+    announced: list[Mapping[str, Any]] = []
     cloud = Cloud(
         stack=stack,
         rows=memory.rows,
@@ -110,8 +115,10 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         now=lambda: at(600),
         fleet=memory.fleet,
         stop_launching=lambda: stopped.append(True),
+        watch=memory.watch,
+        announce=announced.append,
     )
-    return Cli(memory, objects, cloud, capsys, lambda: cloud, stopped)
+    return Cli(memory, objects, cloud, capsys, lambda: cloud, stopped, announced)
 
 
 @pytest.fixture

@@ -120,6 +120,8 @@ class Theatre:
             now=self.story.now,
             fleet=memory.fleet,
             stop_launching=lambda: None,
+            watch=memory.watch,
+            announce=lambda _event: None,
         )
         nobody: Any = None  # no test here looks at logs or at the stack itself
         s3: Any = BucketOf(self.objects)

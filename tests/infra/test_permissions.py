@@ -289,6 +289,15 @@ def test_who_submits_writes_jobs_and_starts_nothing(template: Template) -> None:
         assert keys == ["JOB#*", "LEASE#*", "ORDER#*"]
 
 
+def test_who_operates_may_announce_and_nothing_else(template: Template) -> None:
+    policies: dict[str, Any] = template.of("AWS::IAM::ManagedPolicy")
+    (policy,) = (p for p in policies.values() if p["ManagedPolicyName"] == "Reprieve-operate")
+    (statement,) = template.read(policy["PolicyDocument"])
+
+    assert statement["Action"] == ["sqs:SendMessage"]
+    assert "Intake" in str(statement["Resource"])
+
+
 def test_a_boundary_bounds_every_role(own_network: Template) -> None:
     roles: dict[str, Any] = own_network.of("AWS::IAM::Role")
 
