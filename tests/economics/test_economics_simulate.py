@@ -198,3 +198,21 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(
     assert words in answer.err
     assert answer.out == ""
     assert len(answer.err.splitlines()) == 1
+
+
+def test_a_bar_shows_how_far_it_is_on_a_terminal_only(
+    reprieve: Reprieve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = reprieve("simulate", *FEW, "--json")
+    assert quiet.err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    shown = reprieve("simulate", *FEW, "--json")
+    assert "12 of 12 runs" in shown.err
+    assert shown.out == quiet.out
+
+
+def test_a_job_longer_than_the_usual_horizon_is_given_time(reprieve: Reprieve) -> None:
+    answer = reprieve(
+        "simulate", "--starts", "1", "--policy", "reprieve", "--work-hours", "250", "--json"
+    )
+    assert answer.document["policies"]["reprieve"]["finish_rate"] == 1.0

@@ -114,6 +114,11 @@ def test_a_research_log_is_read_as_it_is(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         pytest.param({"pools": None}, "isn't a trace", id="no pools"),
+        pytest.param(
+            {"pools": {n: {"instance_type": "t", "zone": "z-1a", "data": [1]} for n in "ab"}},
+            "two pools of t in z-1a",
+            id="one pool under two names",
+        ),
         pytest.param({"gap_seconds": 0}, "holds no time", id="no time between ticks"),
         pytest.param({"pools": {"a": {"data": ["x"]}}}, "isn't a trace", id="words for numbers"),
     ],

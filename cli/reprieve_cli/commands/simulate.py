@@ -106,11 +106,12 @@ def simulate(_context: Context, /, terminal: Terminal, **given: Any) -> None:
     plot: Path | None = given["plot"] and plots.checked(given["plot"])
     policies = _policies(given["names"])
     names = given["traces"] or (traces.DEFAULT,)
+    job = _job(given)
     scenarios = [
         study.Scenario(
             trace=traces.load(name, polarity=given["polarity"]),
-            job=_job(given),
-            world=_world(given),
+            job=job,
+            world=_world(given, least_horizon_hours=4.9 * job.work_hours * given["jobs"]),
             starts=given["starts"],
             seed=given["seed"],
             jobs=given["jobs"],
@@ -160,10 +161,11 @@ def _job(given: dict[str, Any]) -> Job:
     return replace(job, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _world(given: dict[str, Any]) -> World:
+def _world(given: dict[str, Any], *, least_horizon_hours: float) -> World:
     from reprieve_cli.economics.scenario import World
 
     return World(
+        horizon_hours=max(World().horizon_hours, least_horizon_hours),
         spot_usd_per_hour=given["spot_usd"],
         on_demand_usd_per_hour=given["on_demand_usd"],
         delivery_seconds=given["delivery_seconds"],

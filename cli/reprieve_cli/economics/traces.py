@@ -183,6 +183,12 @@ def _probes(file: str, raw: Mapping[str, Any], polarity: str | None) -> Trace:
         )
         for name, pool in raw["pools"].items()
     )
+    places = [(pool.type, pool.zone) for pool in pools]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice:
+        raise BadInputError(
+            f"{file} has two pools of {twice[0]} in {twice[1]}: EC2 knows one, merge them"
+        )
     return Trace(
         name=str(raw.get("name", Path(file).stem)),
         seconds=ticks * gap,
