@@ -113,7 +113,7 @@ expect: {}
     changed = [(body["zone"], body["market"]) for _, _, body in theatre.world.sent]
     assert changed == [("us-east-1a", "spot"), ("us-east-1a", "on-demand")]
     assert played.stuck == (
-        "step 2 (1 changes of the market): no capacity pool has that type, zone and market"
+        "step 2 (1 change of the market): no capacity pool has that type, zone and market"
     )
 
 

@@ -304,7 +304,7 @@ class PoolsAction:
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"{len(self.changes)} changes of the market"
+        return f"{len(self.changes)} change{'s' * (len(self.changes) > 1)} of the market"
 
 
 @dataclass(frozen=True, slots=True)
