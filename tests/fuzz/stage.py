@@ -23,6 +23,7 @@ from reprieve.edge.settings import (
 )
 from reprieve.edge.wiring import Wired
 from reprieve.protocol import Report, ReportKind
+from reprieve.usecases.wiring import UseCases
 from tests.functions.conftest import ENVIRONMENT, Context, records
 from tests.fuzz.strategies import spelt_out
 from tests.usecases.story import Host, Story, a_pool
@@ -96,17 +97,18 @@ def on_stage() -> Iterator[Stage]:
     for host in hosts:
         host.idle()
         host.run()
-    with _wired(story):
+    with wired_to(story.uses):
         yield Stage(story, hosts[0], hosts[1])
 
 
 @contextmanager
-def _wired(story: Story) -> Iterator[None]:
+def wired_to(uses: UseCases) -> Iterator[None]:
+    """Let the handlers work with *uses*."""
     patches = []
     for module, kind in HANDLERS:
-        uses = replace(story.uses, told=partial(count_decision, module.metrics))
+        told = replace(uses, told=partial(count_decision, module.metrics))
         settings: Any = kind.model_validate(ENVIRONMENT)
-        wired = Wired(settings, uses, mock.Mock(spec=["change_message_visibility"]))
+        wired = Wired(settings, told, mock.Mock(spec=["change_message_visibility"]))
         patches.append(mock.patch.object(module, "wired", return_value=wired))
     for patch in patches:
         patch.start()
