@@ -23,13 +23,14 @@ from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.dynamodb_rows import DynamoRows
+from reprieve.domain.capacity import Quotes
 from reprieve.domain.host import HostState
 from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import Cause, LeaseKey, Outcome, Phase
 from reprieve.domain.order import Order, OrderState
 from reprieve.ports.leases import Claim, Progress
-from reprieve.ports.rows import PutHolds, PutHost, PutJob, PutLease, PutOrder, Wanted
-from reprieve.protocol import Report, ReportKind
+from reprieve.ports.rows import PutHolds, PutHost, PutJob, PutLease, PutOrder, PutQuotes, Wanted
+from reprieve.protocol import Report, ReportKind, Scalar
 from tests.builders import SPOT_A, a_holder, a_host, a_job, a_lease
 from tests.contract.scripted import Endpoint, Reply, ec2_reply, json_error, json_reply, serving
 from tests.contract.stores import TABLE, create_table, emulator
@@ -49,7 +50,7 @@ HANDLERS = {
     "record_report": record_report,
 }
 SUBNETS = json.loads(ENVIRONMENT["SUBNETS"])
-A_LIST_OF_PRICES = "DescribeSpotPriceHistory"
+PRICES = {(kind, zone): 0.4 for kind in ("g5.xlarge", "g6.xlarge") for zone in SUBNETS}
 
 SIGNAL = ["handle_notice BatchGetItem", "handle_notice SendCommand"]
 DRAIN = [
@@ -86,9 +87,9 @@ class Calls:
     by: str = ""
     made: list[str] = field(default_factory=list)
 
-    def note(self, event_name: str, **_: Any) -> None:
+    def note(self, **said: Any) -> None:
         """Take botocore's word: ``before-send.<service>.<operation>``."""
-        self.made.append(f"{self.by} {event_name.rpartition('.')[2]}")
+        self.made.append(f"{self.by} {said['event_name'].rpartition('.')[2]}")
 
 
 @dataclass
@@ -131,6 +132,7 @@ class Region:
                 PutHost(host, new=True),
                 PutHolds(host.instance_id),
                 PutOrder(first, was=None),
+                PutQuotes(job.pool, Quotes.of(PRICES, at=begun)),  # kept by that first launch
             ]
         )
         holder = a_holder(host.instance_id)
@@ -151,7 +153,7 @@ class Region:
             exit_code=75,
             progress=saved,
         )
-        data = {
+        data: dict[str, Scalar] = {
             "accepted_s": 0.1,
             "saved_s": 2.0,
             "quiesced_s": 2.5,
@@ -187,26 +189,12 @@ class Region:
             if unknown:
                 return json_error("InvalidInstanceId", f"Instances [[{min(unknown)}]] not valid")
             return json_reply(Command={"CommandId": "c-1"})
-        if asked["Action"] == A_LIST_OF_PRICES:
-            return ec2_reply(
-                A_LIST_OF_PRICES, f"<spotPriceHistorySet>{prices()}</spotPriceHistorySet>"
-            )
         assert asked["Action"] == "CreateFleet"
         return ec2_reply("CreateFleet", landed(asked))
 
 
 def host_id(nth: int) -> str:
     return f"i-0aaaaaaaaaaaa{nth:04x}"
-
-
-def prices() -> str:
-    at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return "".join(
-        f"<item><instanceType>{kind}</instanceType><availabilityZone>{zone}</availabilityZone>"
-        f"<spotPrice>0.4</spotPrice><timestamp>{at}</timestamp></item>"
-        for kind in POOLS["small"]["types"]
-        for zone in SUBNETS
-    )
 
 
 def landed(asked: dict[str, Any]) -> str:
@@ -300,7 +288,11 @@ def warning(nth: int = 0, *, seconds: float = 0) -> dict[str, Any]:
 
 
 def seen_by_the_host(key: LeaseKey) -> Report:
-    data = {"notice": "interruption", "channel": "metadata", "seconds_left": 118.5}
+    data: dict[str, Scalar] = {
+        "notice": "interruption",
+        "channel": "metadata",
+        "seconds_left": 118.5,
+    }
     return Report(ReportKind.NOTICED, host_id(0), datetime.now(UTC), 3, key, data)
 
 
@@ -327,11 +319,6 @@ def assert_moved_on(region: Region, key: LeaseKey) -> None:
     assert seen.orders[job.id, 2].state is OrderState.LANDED
 
 
-def without_prices(made: list[str]) -> list[str]:
-    """Leave out the list of prices, which a function asks for once in a while and keeps."""
-    return [call for call in made if call != f"replace_host {A_LIST_OF_PRICES}"]
-
-
 def test_the_signal_leaves_after_two_calls(region: Region) -> None:
     region.running()
     assert region.call("handle_notice", warning()) == []
@@ -344,7 +331,7 @@ def test_an_interruption_that_the_event_tells_first(region: Region) -> None:
     replaced_and_released(region, key)
 
     expected = [*SIGNAL, *DRAIN, *REPLACE, *RELEASED]
-    assert without_prices(region.calls.made) == expected
+    assert region.calls.made == expected
     assert len(expected) <= 12
     assert_moved_on(region, key)
 
@@ -357,7 +344,7 @@ def test_an_interruption_that_the_host_tells_first(region: Region) -> None:
     replaced_and_released(region, key)
 
     expected = [*TOLD_BY_THE_HOST, *AND_THEN_BY_THE_EVENT, *REPLACE, *RELEASED]
-    assert without_prices(region.calls.made) == expected
+    assert region.calls.made == expected
     assert len(expected) <= 12
     assert_moved_on(region, key)
 
