@@ -76,6 +76,7 @@ class ReprieveStack(Stack):
             "SsmDocument": self.fleet.document_name,
             "AlarmTopic": self.watch.topic.topic_arn,
             "HostRole": self.fleet.host_role.role_arn,
+            "Subnets": compact(self.fleet.subnets),
             **({"JobRole": config.job_role_arn} if config.job_role_arn else {}),
         }
         for name, pool in config.pools.items():

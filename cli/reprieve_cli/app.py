@@ -21,6 +21,7 @@ from reprieve_cli.commands.leave import leave
 from reprieve_cli.commands.local import local
 from reprieve_cli.commands.logs import logs
 from reprieve_cli.commands.plan import plan
+from reprieve_cli.commands.pools import pools
 from reprieve_cli.commands.queue import queue
 from reprieve_cli.commands.requeue import requeue
 from reprieve_cli.commands.simulate import simulate
@@ -69,6 +70,7 @@ COMMANDS: tuple[click.Command, ...] = (
     requeue,
     checkpoints,
     hosts,
+    pools,
     drain,
     drill,
     doctor,

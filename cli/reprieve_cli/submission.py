@@ -9,8 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+from reprieve.domain.capacity import Pool
+from reprieve.domain.catalogue import CAPABILITY, GPU_TYPES
 from reprieve.domain.checkpoint import code_key
 from reprieve.domain.job import Job
+from reprieve.domain.needs import Needs
+from reprieve.domain.planning import impossible
 from reprieve.domain.spec import JobSpec
 from reprieve.usecases.submit import Submit
 from reprieve_cli import phrases, saving
@@ -45,6 +49,29 @@ class Request:
     secrets: tuple[str, ...] = ()
     save_every: str | None = None
     max_restarts: int = 3
+    gpus: int | None = None
+    gpu_memory: float | None = None
+    gpu_model: str | None = None
+    capabilities: str | None = None
+    precision: str | None = None
+    nvlink: bool = False
+    host_memory: int | None = None
+    same_gpus: bool = False
+    fallback_pool: str | None = None
+
+
+def check(
+    request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str], None]
+) -> tuple[Cloud, Pool, JobSpec]:
+    """Return what *request* comes to, without writing anything. Raises ``BadInputError``."""
+    _name(request)
+    spec = _spec(request)
+    with tempfile.TemporaryDirectory(prefix="reprieve-") as scratch:
+        bundle = pack(request.code, to=Path(scratch, "code.zip")) if request.code else None
+        for warning in _warnings(request, bundle):
+            warn(warning)
+    to = cloud()
+    return to, _pool(request, spec, to.stack), spec
 
 
 def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str], None]) -> Job:
@@ -60,8 +87,7 @@ def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str]
         for warning in _warnings(request, bundle):
             warn(warning)
         to = cloud()
-        pool = to.stack.pool(request.pool)
-        _check_role(spec, to.stack)
+        pool = _pool(request, spec, to.stack)
         if bundle:
             to.objects.put_new(code_key(bundle.sha256), bundle.path)
             spec = replace(spec, code=bundle.sha256)
@@ -79,6 +105,8 @@ def _spec(request: Request) -> JobSpec:
         secrets=_secrets(request.secrets),
         max_restarts=request.max_restarts,
         save_every=_save_every(request.save_every),
+        needs=_needs(request),
+        fallback_pool=request.fallback_pool,
     )
     both = sorted(spec.env.keys() & spec.secrets.keys())
     if both:
@@ -93,6 +121,49 @@ def _spec(request: Request) -> JobSpec:
     if nul is not None:
         raise BadInputError("a value holds a NUL byte, which no command line can carry")
     return spec
+
+
+def _needs(request: Request) -> Needs:
+    """Return what the job asks of a host; refuse what no GPU host of EC2 has."""
+    capabilities = tuple(part.strip() for part in (request.capabilities or "").split(",") if part)
+    for capability in capabilities:
+        if not CAPABILITY.fullmatch(capability):
+            raise BadInputError(
+                f"--compute-capability {capability!r} is none: write 8.0, or 8.0+ for code with PTX"
+            )
+    models = sorted({host.gpu for host in GPU_TYPES.values()})
+    if request.gpu_model is not None and request.gpu_model not in models:
+        raise BadInputError(
+            f"--gpu-model {request.gpu_model!r} isn't sold: known are {', '.join(models)}"
+        )
+    if request.same_gpus and not (request.gpu_model and request.gpus):
+        raise BadInputError("--same-gpus needs --gpu-model and --gpus: which, and how many")
+    return Needs(
+        gpus=request.gpus or 0,
+        gpu_memory_mib=round((request.gpu_memory or 0.0) * 1024),
+        gpu_model=request.gpu_model or "",
+        capabilities=capabilities,
+        precision=request.precision or "",
+        nvlink=request.nvlink,
+        host_memory_gib=request.host_memory or 0,
+        exact=request.same_gpus,
+    )
+
+
+def _pool(request: Request, spec: JobSpec, stack: Stack) -> Pool:
+    """Return the pool that runs the job, if one of its hosts could."""
+    pool = stack.pool(request.pool)
+    _check_role(spec, stack)
+    wanted = [pool]
+    if request.fallback_pool is not None:
+        if request.fallback_pool == pool.name:
+            raise BadInputError(f"--fallback-pool {pool.name} is the job's own pool: name another")
+        wanted.append(stack.pool(request.fallback_pool))
+    for one in wanted:
+        why = impossible(spec.needs, one)
+        if why:
+            raise BadInputError(f"pool {one.name}: {why}")
+    return pool
 
 
 def _check_role(spec: JobSpec, stack: Stack) -> None:

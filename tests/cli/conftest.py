@@ -98,6 +98,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         orders_url="https://sqs.us-east-1.amazonaws.com/000000000000/orders",
         pools={POOL: a_pool()},
         outputs={
+            "Subnets": '{"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}',
             "JobRole": "arn:aws:iam::123456789012:role/training-data",
             "AlarmTopic": "arn:aws:sns:us-east-1:123456789012:Reprieve-Alarms",
         },

@@ -22,6 +22,7 @@ OUTPUTS = {
     "SsmDocument",
     "AlarmTopic",
     "HostRole",
+    "Subnets",
 }
 
 

@@ -42,6 +42,34 @@ from reprieve_cli.terminal import Terminal
     show_default=True,
     help="Crashes forgiven; interruptions are never counted.",
 )
+@click.option("--gpus", type=click.IntRange(1, 16), metavar="N", help="GPUs it uses, at least.")
+@click.option(
+    "--gpu-memory",
+    type=click.FloatRange(0.1, 1024),
+    metavar="GIB",
+    help="What it uses of one GPU at its peak; a tenth is added.",
+)
+@click.option("--gpu-model", metavar="NAME", help="The one model it runs on: L4, A100, H100...")
+@click.option(
+    "--compute-capability",
+    "capabilities",
+    metavar="LIST",
+    help="What its code is compiled for: 8.0,8.6 or, with PTX, 8.0+.",
+)
+@click.option("--precision", type=click.Choice(["bf16", "fp8"]), help="What its GPUs must do.")
+@click.option("--nvlink", is_flag=True, help="Its GPUs must be linked.")
+@click.option(
+    "--host-memory", type=click.IntRange(1, 8192), metavar="GIB", help="Memory of the host."
+)
+@click.option(
+    "--same-gpus",
+    is_flag=True,
+    help="Results depend on the GPUs: always exactly --gpus of --gpu-model.",
+)
+@click.option(
+    "--fallback-pool", metavar="NAME", help="Where it goes on if it gets nowhere in its pool."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be launched; write nothing.")
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.pass_obj
@@ -55,10 +83,24 @@ def submit(context: Context, /, terminal: Terminal, **given: Any) -> None:
     """
     from reprieve_cli import submission
 
+    dry_run = given.pop("dry_run")
     request = submission.Request(**given)
+    if dry_run:
+        _dry_run(context, terminal, request)
+        return
     job = submission.submit(request, context.find_cloud, warn=terminal.warn)
     if not terminal.json:
         terminal.line(f"queued in pool {job.pool}; follow it: reprieve wait {job.id}")
     terminal.answer(
         job.id, {"id": job.id, "name": job.name, "pool": job.pool, "code": job.spec.code}
     )
+
+
+def _dry_run(context: Context, terminal: Terminal, request: Any) -> None:
+    from reprieve_cli import outlook, submission
+
+    cloud, pool, spec = submission.check(request, context.find_cloud, warn=terminal.warn)
+    found = outlook.look(cloud, pool, spec.needs)
+    if not terminal.json:
+        outlook.say(found, terminal, now=cloud.now())
+    terminal.answer(found.answer, {"dry_run": True, **outlook.document(found)})
