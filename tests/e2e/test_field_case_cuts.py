@@ -1,0 +1,119 @@
+"""Cases whose rule is cut out of the deployed code: what can't fail proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from reprieve_cli.drill.engine import Patience
+from reprieve_cli.drill.scenario import FaultAction, HostAction, Scenario, Step
+from tests.e2e.cutting import deployed_with
+from tests.e2e.theatre import Theatre, story
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SHORT = Patience(step=10, end=3, rest=0)
+
+ERRORS_FIRST = """
+from dataclasses import replace
+from reprieve.adapters import ec2_fleet
+
+read = ec2_fleet.read_answer
+
+def errors_first(answer, plan):
+    found = read(answer, plan)
+    return replace(found, instances=()) if found.errors else found
+
+ec2_fleet.read_answer = errors_first
+"""
+
+TOKEN_OF_THE_JOB = """
+from reprieve.domain.order import Plan
+
+Plan.client_token = property(lambda plan: f"{plan.job}#{plan.attempt}")
+"""
+
+ADVICE_IS_A_VERDICT = """
+from dataclasses import replace
+from reprieve.domain.notice import NoticeKind
+from reprieve.usecases.handle_notice import HandleNotice
+
+handle = HandleNotice.__call__
+
+def verdict(self, notices, **more):
+    taken = [
+        replace(n, kind=NoticeKind.INTERRUPTION, reclaimed_at=n.noticed_at + self.clock.notice)
+        if n.kind is NoticeKind.REBALANCE else n
+        for n in notices
+    ]
+    return handle(self, taken, **more)
+
+HandleNotice.__call__ = verdict
+"""
+
+
+def unchanged(scenario: Scenario) -> Scenario:
+    return scenario
+
+
+def deaf(scenario: Scenario) -> Scenario:
+    """Leave the command as the only word: no metadata, and a sweep that can't see the notice."""
+    blind = FaultAction(
+        {
+            "service": "ec2",
+            "action": "DescribeSpotInstanceRequests",
+            "seconds": 9999,
+            "then": {"error": {"code": "InternalError", "status": 500}},
+        }
+    )
+    first, *others = scenario.steps
+    assert isinstance(first.action, HostAction)
+    wire = replace(first, action=replace(first.action, what="metadata"))
+    return replace(scenario, steps=(Step(blind), wire, replace(first, when=None), *others))
+
+
+@dataclass(frozen=True)
+class Cut:
+    story: str
+    broken: frozenset[str]
+    """Findings that must not hold, without the words *job …:*."""
+    patches: dict[str, str] = field(default_factory=dict)
+    alter: Callable[[Scenario], Scenario] = unchanged
+
+
+CUTS = {
+    "OP-04, advice is a verdict": Cut(
+        "op_04_advice_that_nothing_follows",
+        frozenset({"status"}),
+        patches={
+            "handle_notice": ADVICE_IS_A_VERDICT,
+            "record_report": ADVICE_IS_A_VERDICT,
+        },
+    ),
+    "OP-09, errors count first": Cut(
+        "op_09_errors_and_an_instance",
+        frozenset({"calls ec2 CreateFleet"}),
+        patches={"replace_host": ERRORS_FIRST},
+    ),
+    "OP-10, the token is the job's": Cut(
+        "op_10_same_token_other_parameters",
+        frozenset({"status"}),
+        patches={"replace_host": TOKEN_OF_THE_JOB},
+    ),
+    "OP-13, the command is the only word": Cut(
+        "op_13_command_never_arrives",
+        frozenset({"attempt 2 restored_step"}),
+        alter=deaf,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_the_case_fails_without_its_rule(theatre: Theatre, name: str) -> None:
+    cut = CUTS[name]
+    with deployed_with(theatre, cut.patches):
+        outcome = theatre.play(cut.alter(story(cut.story)), patience=SHORT)
+    broken = {f.what.partition(": ")[2] or f.what for f in outcome.findings if not f.holds}
+    assert broken >= cut.broken, theatre.explain(outcome)
