@@ -114,6 +114,17 @@ def test_silence_of_everything_else_is_peace(template: Template) -> None:
             assert alarm["TreatMissingData"] == "notBreaching", name
 
 
+@pytest.mark.parametrize("metric", Metric)
+def test_every_metric_is_counted_somewhere(metric: Metric) -> None:
+    """An alarm on a name that nobody counts would watch nothing."""
+    sources = [
+        *(ROOT / "functions").glob("*/handler.py"),
+        *(ROOT / "layers/core/python/reprieve/edge").glob("*.py"),
+    ]
+
+    assert any(f"Metric.{metric.name}" in source.read_text() for source in sources)
+
+
 @pytest.mark.parametrize(
     "metric",
     [
