@@ -76,6 +76,7 @@ def test_only_what_is_listed_is_for_sale(theatre: Theatre) -> None:
 pools:
   - {type: g5.xlarge, zone: us-east-1a, price: 0.4, capacity: 1, estimate: 9}
   - {type: g6.xlarge, zone: us-east-1b, market: on-demand}
+  - {type: g6.xlarge, zone: us-east-1c, market: reserved, reservation: cr-1, capacity: 2}
 expect: {}
 """
     )
@@ -94,6 +95,14 @@ expect: {}
                     }
                 ],
                 "on_demand": [{"type": "g6.xlarge", "zone": "us-east-1b", "capacity": None}],
+                "reserved": [
+                    {
+                        "type": "g6.xlarge",
+                        "zone": "us-east-1c",
+                        "capacity": 2,
+                        "reservation": "cr-1",
+                    }
+                ],
             },
         )
     ]

@@ -202,6 +202,68 @@ def test_the_on_demand_quota_has_a_code_of_its_own(fleet: Fleet, control: WorldC
     assert set(codes(answer)) == {"VcpuLimitExceeded"}
 
 
+def reserved(**reservation: Any) -> dict[str, Any]:
+    one = {"type": "g5.xlarge", "zone": A, "capacity": 1, "reservation": "cr-1"}
+    return {"reserved": [one | reservation]}
+
+
+def from_reservation(fleet: Fleet, *ids: str, kind: str) -> dict[str, Any]:
+    return fleet.create(
+        TargetCapacitySpecification={
+            "TotalTargetCapacity": 1,
+            "DefaultTargetCapacityType": "reserved-capacity",
+        },
+        ReservedCapacityOptions={
+            "AllocationStrategy": "prioritized",
+            "ReservationTypes": [kind],
+            "CapacityReservationTarget": {"CapacityReservationIds": list(ids)},
+        },
+    )
+
+
+def test_reserved_capacity_is_there_for_who_names_it_until_it_is_used_up(
+    fleet: Fleet, control: WorldClient, ec2: Any
+) -> None:
+    """«reserved-capacity: instant only», «ReservationCapacityExceeded: pool dry»."""
+    ordinary = "on-demand-capacity-reservation"
+    control.put_pools(reserved())
+    assert set(codes(from_reservation(fleet, "cr-2", kind=ordinary))) == {
+        "ReservationCapacityExceeded"
+    }
+    (instance_id,) = ids(from_reservation(fleet, "cr-1", kind=ordinary))
+    full = from_reservation(fleet, "cr-1", kind=ordinary)
+    assert (ids(full), set(codes(full))) == ([], {"ReservationCapacityExceeded"})
+    asked = [{"Name": "capacity-reservation-id", "Values": ["cr-1"]}]
+    (found,) = described(ec2.describe_instances(Filters=asked))
+    assert (found["InstanceId"], found["CapacityReservationId"]) == (instance_id, "cr-1")
+    assert "InstanceLifecycle" not in found
+    asked[0]["Values"] = ["cr-9"]
+    assert described(ec2.describe_instances(Filters=asked)) == []
+
+
+def test_the_end_of_reserved_capacity_is_an_event_that_says_when(
+    fleet: Fleet, control: WorldClient
+) -> None:
+    """«EC2 Capacity Reservation Instance Interruption Warning … carries a deadline»."""
+    kind = "interruptible-capacity-reservation"
+    control.put_pools(reserved(reservation_type=kind))
+    (instance_id,) = ids(from_reservation(fleet, "cr-1", kind=kind))
+    eventually(lambda: fleet.state(instance_id) == "running")
+    control.notice(instance_id)
+
+    def told() -> Any:
+        detail_type = "EC2 Capacity Reservation Instance Interruption Warning"
+        entries = control.log(kind="event", detail_type=detail_type)
+        return [entry["event"]["detail"] for entry in entries]
+
+    (detail,) = eventually(told)
+    assert detail["instance-id"] == instance_id
+    assert detail["instance-lifecycle"] == kind
+    assert detail["instance-termination-time"].endswith("Z")
+    assert detail["availability-zone-id"] == "use1-az1"
+    eventually(lambda: fleet.state(instance_id) == "terminated")
+
+
 # ---------------------------------------------------------------------- instances
 def test_a_new_instance_is_not_to_be_seen_at_once(
     fleet: Fleet, ec2: Any, control: WorldClient

@@ -30,7 +30,7 @@ from reprieve_cli.local.control import WorldClient
 
 _BATCH = 10  # messages that SQS takes at once
 _SECONDS = "_seconds"  # settings with that ending are times
-_MARKETS = {"spot": "pools", "on-demand": "on_demand"}
+MARKETS = {"spot": "pools", "on-demand": "on_demand", "reserved": "reserved"}
 
 
 class StepError(Exception):
@@ -266,8 +266,8 @@ def change_market(world: WorldClient, change: MarketChange) -> None:
     """Change every capacity pool that *change* means; raise ``StepError`` if there is none."""
     described = world.pools()
     found = 0
-    for market, name in _MARKETS.items():
-        for pool in described[name]:
+    for market, name in MARKETS.items():
+        for pool in described.get(name, []):
             if change.market in {None, market} and _meant(change, pool):
                 world.set_pool(pool["type"], pool["zone"], market=market, **change.changes)
                 found += 1

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from reprieve.domain.errors import ReprieveError
 from reprieve_cli import submission
-from reprieve_cli.drill.actions import Actions, StepError
+from reprieve_cli.drill.actions import MARKETS, Actions, StepError
 from reprieve_cli.drill.counting import count_calls
 from reprieve_cli.drill.judge import Finding, Judge, is_event
 from reprieve_cli.drill.reference import References
@@ -35,6 +35,7 @@ from reprieve_cli.drill.stage import JobSeen, Stage, View
 from reprieve_cli.drill.timeline import Line, of_job, of_world
 from reprieve_cli.local.control import ControlError
 
+_OPTIONAL = ("price", "estimate", "reservation", "reservation_type")
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0  # a look at everything is many calls
 
@@ -239,13 +240,12 @@ def market(offers: tuple[CapacityOffer, ...]) -> dict[str, Any]:
     def of(name: str) -> list[dict[str, Any]]:
         return [
             {"type": offer.type, "zone": offer.zone, "capacity": offer.capacity}
-            | ({} if offer.price is None else {"price": offer.price})
-            | ({} if offer.estimate is None else {"estimate": offer.estimate})
+            | {key: value for key in _OPTIONAL if (value := getattr(offer, key)) is not None}
             for offer in offers
             if offer.market == name
         ]
 
-    return {"pools": of("spot"), "on_demand": of("on-demand")}
+    return {key: of(name) for name, key in MARKETS.items()}
 
 
 def _reached(seen: JobSeen, state: JobState) -> bool:

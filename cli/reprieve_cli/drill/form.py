@@ -30,7 +30,12 @@ from reprieve_cli.drill.shape import (
 )
 
 ACTIONS = ("event", "fault", "host", "job", "message", "object", "pools", "wait", "world")
-MARKETS = ("spot", "on-demand")
+RESERVATION_TYPES = (
+    "on-demand-capacity-reservation",
+    "capacity-block",
+    "interruptible-capacity-reservation",
+)
+MARKETS = ("spot", "on-demand", "reserved")
 QUEUES = ("intake", "orders", "reports", "work")
 HOST_ACTIONS = (
     "notice",
@@ -227,8 +232,12 @@ _OFFER = Fields(
         "price": Number(above=0),
         "capacity": _CAPACITY,
         "estimate": _CAPACITY,
+        "reservation": Text(),
+        "reservation_type": Text(RESERVATION_TYPES),
     },
     required=("type", "zone"),
+    by="market",
+    only={"reservation": ("reserved",), "reservation_type": ("reserved",)},
 )
 FIELDS = ("status", "attempt", "reason", "steps_lost", "needs_you", "checkpoint_step")
 _COUNTERS = ("interruptions", "launch_failures", "crashes", "no_progress")

@@ -25,6 +25,9 @@ class CapacityOffer:
     price: float | None = None
     capacity: int | None = None
     estimate: int | None = None
+    reservation: str | None = None
+    """The id of the Capacity Reservation, in the market ``reserved``."""
+    reservation_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

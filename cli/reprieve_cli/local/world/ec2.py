@@ -13,6 +13,7 @@ from reprieve_cli.local.world.errors import AwsError
 from reprieve_cli.local.world.fleet import Fleets
 from reprieve_cli.local.world.instances import Instance, Template, like, matches, not_found
 from reprieve_cli.local.world.market import Market
+from reprieve_cli.local.world.shapes import zone_id
 from reprieve_cli.local.world.timeline import now
 
 if TYPE_CHECKING:
@@ -234,13 +235,6 @@ class Ec2:
         ]
         page, token = _page(chosen, parameters)
         return {"InstanceTypeOfferings": page, "NextToken": token}
-
-
-def zone_id(zone: str) -> str:
-    """Name a zone by its id, the same in every account (``use1-az1``)."""
-    region, letter = zone[:-1], zone[-1]
-    area, direction, number = region.split("-")
-    return f"{area}{direction[0]}{number}-az{ord(letter) - ord('a') + 1}"
 
 
 def _score(depth: int, wanted: int) -> int:

@@ -19,13 +19,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reprieve_cli.local.world.catalogue import instance_types
 from reprieve_cli.local.world.errors import AwsError
 from reprieve_cli.local.world.instances import GONE, Instance, State, Template, tags_for
-from reprieve_cli.local.world.market import ON_DEMAND, SPOT, Market, Pool
+from reprieve_cli.local.world.market import ON_DEMAND, RESERVED, SPOT, Market, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SYSTEM_PREFIX = "aws:"
+_FULL = (
+    "ReservationCapacityExceeded",
+    "The requested reservation does not have sufficient compatible and available capacity.",
+)
 _NO_SPOT = "There is no Spot capacity available that matches your request."
+_OPTIONS = {
+    SPOT: "SpotOptions",
+    ON_DEMAND: "OnDemandOptions",
+    RESERVED: "ReservedCapacityOptions",
+}
+_RESERVED_TARGET = "reserved-capacity"
 _GANG = ("SingleAvailabilityZone", "SingleInstanceType")
 
 
@@ -91,7 +101,8 @@ class Quota:
         """Count every instance that isn't terminated: a dying one still takes its place."""
         used: Counter[str] = Counter()
         for one in instances:
-            if one.pool.market == market and one.state not in {State.TERMINATED, State.STOPPED}:
+            counts = (one.pool.market == SPOT) == (market == SPOT)  # the reserved are on-demand
+            if counts and one.state not in {State.TERMINATED, State.STOPPED}:
                 used[_class(one.pool.type)] += instance_types()[one.pool.type].vcpus
         return cls(limit, market, used)
 
@@ -188,7 +199,7 @@ class Fleets:
         entries: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
         for market, wanted in _targets(parameters["TargetCapacitySpecification"]).items():
-            options = parameters.get("SpotOptions" if market == SPOT else "OnDemandOptions", {})
+            options = parameters.get(_OPTIONS[market], {})
             sale = self._fill(candidates, market=market, wanted=wanted, options=options)
             errors += sale.errors
             instances = [
@@ -237,7 +248,9 @@ class Fleets:
         offered = []
         for candidate in candidates:
             pool = pools.get((candidate.type, candidate.zone))
-            if pool is None:
+            if market == RESERVED and (pool is None or not _may_use(pool, options)):
+                sale.errors.append(_error(candidate, ON_DEMAND, *_FULL))
+            elif pool is None:
                 sale.errors.append(_error(candidate, market, *_unsupported(candidate)))
             else:
                 offered.append((candidate, pool))
@@ -322,10 +335,10 @@ def _take(
                 errors.append(_error(candidate, pool.market, "SpotMaxPriceTooLow", message))
                 break
             if not quota.allows(candidate.type):
-                errors.append(_error(candidate, pool.market, *quota.refusal()))
+                errors.append(_error(candidate, pool.lifecycle, *quota.refusal()))
                 break
             if not pool.take():
-                errors.append(_error(candidate, pool.market, *_dry(candidate, pool.market)))
+                errors.append(_error(candidate, pool.lifecycle, *_dry(candidate, pool.market)))
                 break
             quota.take(candidate.type)
             sold.append((candidate, pool))
@@ -341,7 +354,17 @@ def _too_dear(candidate: Candidate, pool: Pool) -> bool:
     return pool.market == SPOT and ceiling is not None and float(ceiling) < pool.price
 
 
+def _may_use(pool: Pool, options: dict[str, Any]) -> bool:
+    """Tell whether the call's *options* let it take from the reservation behind *pool*."""
+    target = options.get("CapacityReservationTarget", {})
+    ids = target.get("CapacityReservationIds", [])
+    named = not ids or pool.reservation in ids
+    return named and pool.reservation_type in options.get("ReservationTypes", [])
+
+
 def _dry(candidate: Candidate, market: str) -> tuple[str, str]:
+    if market == RESERVED:
+        return _FULL
     if market == SPOT:
         return "InsufficientInstanceCapacity", _NO_SPOT
     message = (
@@ -372,9 +395,11 @@ def _targets(specification: dict[str, Any]) -> dict[str, float]:
     """Split the target capacity by market; what is not named goes to the default market."""
     total = float(specification["TotalTargetCapacity"])
     default = specification.get("DefaultTargetCapacityType", SPOT)
+    default = RESERVED if default == _RESERVED_TARGET else default
     targets = {
         ON_DEMAND: float(specification.get("OnDemandTargetCapacity", 0)),
         SPOT: float(specification.get("SpotTargetCapacity", 0)),
+        RESERVED: 0.0,
     }
     if default not in targets:
         raise AwsError("InvalidParameterValue", f"no capacity of type {default} exists here")
@@ -404,7 +429,7 @@ def _entries(sold: list[tuple[Candidate, Pool]], instances: list[Instance]) -> l
             id(candidate),
             {
                 "LaunchTemplateAndOverrides": candidate.echo(),
-                "Lifecycle": pool.market,
+                "Lifecycle": pool.lifecycle,
                 "InstanceIds": [],
                 "InstanceType": candidate.type,
                 "AvailabilityZone": candidate.zone,

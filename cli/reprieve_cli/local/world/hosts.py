@@ -19,6 +19,7 @@ from reprieve_cli.local import processes
 from reprieve_cli.local.world import shapes
 from reprieve_cli.local.world.instances import GONE, LIVE, Instance, State, not_found, state_change
 from reprieve_cli.local.world.machine import Machine, NoAgentError, Site
+from reprieve_cli.local.world.market import ON_DEMAND
 from reprieve_cli.local.world.timeline import Timeline, now
 
 if TYPE_CHECKING:
@@ -217,21 +218,26 @@ class Hosts:
         """
         Announce that EC2 takes the host back in *in_seconds* (default: the world's notice).
 
-        *action* None leaves open what will happen. Its spot request says so too, whatever the
+        Reserved capacity that ends is announced by an event only. *action* None leaves open what
+        will happen. Its spot request says so too, whatever the
         channels. With *reclaim* false it never
         comes to it, as happens in the field.
         """
         instance = self._on(instance_id)
-        if not instance.is_spot:
+        if instance.lifecycle == ON_DEMAND:
             raise WrongStateError(f"{instance_id} is on-demand: EC2 gives it no notice; use kill")
         wait = self._notice if in_seconds is None else dt.timedelta(seconds=in_seconds)
         deadline = now() + wait
         self._note("notice", instance, action=action, seconds=wait.total_seconds())
-        instance.spot_status = ("closed", "instance-terminated-no-capacity")
-        if Channel.METADATA in channels:
+        if instance.is_spot:
+            instance.spot_status = ("closed", "instance-terminated-no-capacity")
+            event = shapes.interruption(instance, action, account=self._account)
+        else:
+            event = shapes.reservation_interruption(instance, deadline, account=self._account)
+        if Channel.METADATA in channels and instance.is_spot:
             instance.action = (action, deadline)
         if Channel.EVENT in channels:
-            self._publish(shapes.interruption(instance, action, account=self._account))
+            self._publish(event)
         if not reclaim:
             return
         if action == "hibernate":  # it starts at once: the notice is no window

@@ -18,7 +18,6 @@ from aiohttp import web
 from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve_cli.local.world import shapes
-from reprieve_cli.local.world.ec2 import zone_id
 from reprieve_cli.local.world.instances import Instance
 from reprieve_cli.local.world.timeline import now
 
@@ -177,7 +176,7 @@ def _facts(instance: Instance) -> dict[str, str]:
         "ami-id": instance.template.data.get("ImageId", "ami-00000000"),
         "local-ipv4": instance.private_ip,
         "placement/availability-zone": instance.pool.zone,
-        "placement/availability-zone-id": zone_id(instance.pool.zone),
+        "placement/availability-zone-id": shapes.zone_id(instance.pool.zone),
         "placement/region": instance.region,
         "services/domain": "amazonaws.com",
         "services/partition": "aws",

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from reprieve_cli.local.world.errors import AwsError
-from reprieve_cli.local.world.market import SPOT, Pool
+from reprieve_cli.local.world.market import ON_DEMAND, SPOT, Pool
 from reprieve_cli.local.world.timeline import now
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Instance:
 
     @property
     def lifecycle(self) -> str:
-        return self.pool.market
+        return self.pool.lifecycle
 
     @property
     def region(self) -> str:
@@ -138,6 +138,10 @@ class Instance:
         if self.is_spot:
             described["InstanceLifecycle"] = SPOT
             described["SpotInstanceRequestId"] = self.spot_request_id
+        elif self.lifecycle != ON_DEMAND:
+            described["InstanceLifecycle"] = self.lifecycle
+        if self.pool.reservation:
+            described["CapacityReservationId"] = self.pool.reservation
         if self.state_reason:
             code, message = self.state_reason
             described["StateReason"] = {"Code": code, "Message": message}
@@ -193,25 +197,26 @@ def _values(instance: Instance, name: str) -> list[str]:
     if name.startswith("tag:"):
         tag = instance.tags.get(name.removeprefix("tag:"))
         return [] if tag is None else [tag]
-    match name:
-        case "tag-key":
-            return list(instance.tags)
-        case "instance-state-name":
-            return [instance.state.value]
-        case "instance-id":
-            return [instance.instance_id]
-        case "instance-type":
-            return [instance.pool.type]
-        case "availability-zone":
-            return [instance.pool.zone]
-        case "subnet-id":
-            return [instance.subnet_id]
-        case "instance-lifecycle":
-            return [SPOT] if instance.is_spot else []
-        case "spot-instance-request-id":
-            return [instance.spot_request_id] if instance.is_spot else []
-        case _:
-            raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    if name == "tag-key":
+        return list(instance.tags)
+    own = _filters(instance)
+    if name not in own:
+        raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return [value for value in (own[name],) if value]
+
+
+def _filters(instance: Instance) -> dict[str, str | None]:
+    """Map each filter to the value that *instance* has for it, if any."""
+    return {
+        "instance-state-name": instance.state.value,
+        "instance-id": instance.instance_id,
+        "instance-type": instance.pool.type,
+        "availability-zone": instance.pool.zone,
+        "subnet-id": instance.subnet_id,
+        "instance-lifecycle": None if instance.lifecycle == ON_DEMAND else instance.lifecycle,
+        "spot-instance-request-id": instance.spot_request_id if instance.is_spot else None,
+        "capacity-reservation-id": instance.pool.reservation,
+    }
 
 
 def like(value: str, pattern: str) -> bool:

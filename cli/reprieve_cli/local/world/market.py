@@ -16,7 +16,12 @@ from reprieve_cli.local.world.timeline import now
 
 SPOT = "spot"
 ON_DEMAND = "on-demand"
+RESERVED = "reserved"
 
+ORDINARY = "on-demand-capacity-reservation"
+RESERVATION_TYPES = frozenset({ORDINARY, "capacity-block", "interruptible-capacity-reservation"})
+
+_KEYS = frozenset({"pools", "on_demand", "reserved", "settings"})
 _SPOT_SHARE = 0.38  # of the on-demand price, where the market gives none
 _ZONE_SPREAD = 0.02  # each further zone is that much dearer, so that the order is stable
 _LIST_PRICE = 50.0  # for a type without a published price
@@ -36,6 +41,16 @@ class Pool:
     estimate: int | None = None
     """What EC2's placement believes the pool has; lags behind the truth, so a dry pool is tried."""
     market: str = SPOT
+    reservation: str = ""
+    """The Capacity Reservation that a pool of market ``reserved`` stands for."""
+    reservation_type: str = ORDINARY
+
+    @property
+    def lifecycle(self) -> str:
+        """Return what EC2 calls the life cycle of a host from here."""
+        if self.market != RESERVED:
+            return self.market
+        return ON_DEMAND if self.reservation_type == ORDINARY else self.reservation_type
 
     @property
     def depth(self) -> int:
@@ -111,14 +126,15 @@ class Market:
     region: str
     spot: dict[tuple[str, str], Pool]
     on_demand: dict[tuple[str, str], Pool]
+    reserved: dict[tuple[str, str], Pool] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     prices: list[Price] = field(default_factory=list)
 
     def pools(self, market: str) -> dict[tuple[str, str], Pool]:
-        return self.spot if market == SPOT else self.on_demand
+        return {SPOT: self.spot, ON_DEMAND: self.on_demand, RESERVED: self.reserved}[market]
 
     def replace(self, described: dict[str, Any]) -> None:
-        """Replace what *described* names: ``pools``, ``on_demand``, and of ``settings`` some."""
+        """Replace what *described* names: lists of pools, and of ``settings`` some."""
         own = self.describe()
         settings = {**own["settings"], **described.get("settings", {})}
         fresh = market_from({**own, **described, "settings": settings}, region=self.region)
@@ -127,6 +143,8 @@ class Market:
             self.prices += fresh.prices
         if "on_demand" in described:
             self.on_demand = fresh.on_demand
+        if "reserved" in described:
+            self.reserved = fresh.reserved
         self.settings = fresh.settings
 
     def update(self, pool: dict[str, Any]) -> None:
@@ -147,6 +165,7 @@ class Market:
         return {
             "pools": [_described(pool) for pool in self.spot.values()],
             "on_demand": [_described(pool) for pool in self.on_demand.values()],
+            "reserved": [_described(pool) for pool in self.reserved.values()],
             "settings": asdict(self.settings),
         }
 
@@ -163,13 +182,15 @@ def market_from(
     ``pools`` lists {type, zone, price, capacity, estimate}; without it every type of the
     catalogue is sold in every zone that offers it, without limit. ``on_demand`` is such a list
     too, or {type: {price, capacity}} for all zones that offer the type; without it there is no
-    limit. ``settings`` are the lags and quotas; those that aren't named are EC2's, scaled to
-    a notice of *notice_seconds*. Raise ``MarketError`` for what makes no sense.
+    limit. ``reserved`` lists Capacity Reservations, with their ``reservation`` (its id) and
+    ``reservation_type``; without it there are none. ``settings`` are the lags and quotas; those
+    that aren't named are EC2's, scaled to a notice of *notice_seconds*. Raise ``MarketError``
+    for what makes no sense.
     """
     described = described or {}
-    unknown = set(described) - {"pools", "on_demand", "settings"}
+    unknown = set(described) - _KEYS
     if unknown:
-        raise MarketError(f"market: unknown key {min(unknown)!r}: use pools, on_demand, settings")
+        raise MarketError(f"market: unknown key {min(unknown)!r}: use {', '.join(sorted(_KEYS))}")
     spot_pools = (
         [_pool(item) for item in described["pools"]]
         if "pools" in described
@@ -185,6 +206,10 @@ def market_from(
         region=region,
         spot={(pool.type, pool.zone): pool for pool in spot_pools},
         on_demand={(pool.type, pool.zone): pool for pool in own_pools},
+        reserved={
+            (pool.type, pool.zone): pool
+            for pool in (_pool(item, market=RESERVED) for item in described.get("reserved", []))
+        },
         settings=_settings(described.get("settings", {}), Settings.of_notice(notice_seconds)),
         prices=[Price(start, pool.type, pool.zone, pool.price) for pool in spot_pools],
     )
@@ -201,7 +226,7 @@ def _everything(region: str, market: str) -> list[Pool]:
 
 def _price(kind: InstanceType, market: str, place: int) -> float:
     listed = kind.usd_per_hour or _LIST_PRICE
-    if market == ON_DEMAND:
+    if market != SPOT:
         return listed
     return round(listed * _SPOT_SHARE * (1 + _ZONE_SPREAD * place), 4)
 
@@ -220,9 +245,14 @@ def _pool(item: dict[str, Any], *, market: str = SPOT) -> Pool:
     if "zone" not in item:
         raise MarketError(f"pools: {kind.name} needs a zone")
     try:
-        return Pool(**{"price": _price(kind, market, 0), **item, "market": market})
+        pool = Pool(**{"price": _price(kind, market, 0), **item, "market": market})
     except TypeError as error:
         raise MarketError(f"pools: {kind.name} in {item['zone']}: {error}") from error
+    if pool.market == RESERVED and not pool.reservation:
+        raise MarketError(f"pools: {kind.name} in {pool.zone} is reserved: name its reservation")
+    if pool.reservation_type not in RESERVATION_TYPES:
+        raise MarketError(f"pools: {pool.reservation_type!r} is no type of reservation")
+    return pool
 
 
 def _settings(item: dict[str, Any], usual: Settings) -> Settings:
@@ -233,4 +263,7 @@ def _settings(item: dict[str, Any], usual: Settings) -> Settings:
 
 
 def _described(pool: Pool) -> dict[str, Any]:
-    return {name: value for name, value in asdict(pool).items() if name != "market"}
+    named = {name: value for name, value in asdict(pool).items() if name != "market"}
+    if pool.market != RESERVED:
+        del named["reservation"], named["reservation_type"]
+    return named

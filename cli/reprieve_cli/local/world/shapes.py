@@ -58,6 +58,33 @@ def interruption(instance: Instance, action: str | None, *, account: str) -> dic
     )
 
 
+def reservation_interruption(
+    instance: Instance, deadline: dt.datetime, *, account: str
+) -> dict[str, Any]:
+    """Describe the end of reserved capacity for one host: this one says when."""
+    return event(
+        "EC2 Capacity Reservation Instance Interruption Warning",
+        {
+            "instance-id": instance.instance_id,
+            "instance-action": "terminate",
+            "instance-termination-time": second(deadline),
+            "availability-zone-id": zone_id(instance.pool.zone),
+            "instance-lifecycle": instance.lifecycle,
+        },
+        source="aws.ec2",
+        account=account,
+        region=instance.region,
+        resources=[_arn(instance, account)],
+    )
+
+
+def zone_id(zone: str) -> str:
+    """Name a zone by its id, the same in every account (``use1-az1``)."""
+    region, letter = zone[:-1], zone[-1]
+    area, direction, number = region.split("-")
+    return f"{area}{direction[0]}{number}-az{ord(letter) - ord('a') + 1}"
+
+
 def rebalance(instance: Instance, *, account: str) -> dict[str, Any]:
     return event(
         "EC2 Instance Rebalance Recommendation",
