@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from datetime import timedelta
+from functools import partial
 
 import boto3
 from botocore.config import Config as ClientConfig
@@ -15,6 +16,7 @@ from reprieve.adapters import sdk
 from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
+from reprieve.domain.catalogue import holds
 from reprieve.domain.lease import Holder
 from reprieve_agent import events as on
 from reprieve_agent.config import Config, ConfigError, SupervisorKind
@@ -95,6 +97,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
         config.work_queue_url,
         inbox.put,
         config.clock.notice,
+        holds=partial(holds, host.identity.type),
     )
     systemd = config.supervisor is SupervisorKind.SYSTEMD
     outside = Outside(

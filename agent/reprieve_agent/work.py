@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from reprieve.domain.errors import MalformedError
+from reprieve.domain.needs import Needs
 from reprieve.protocol import Ticket
 from reprieve_agent import events as on
 from reprieve_agent.events import Event
@@ -26,11 +27,20 @@ class WorkQueue:
     """One ticket at a time: the next is asked for when the last one is decided."""
 
     def __init__(
-        self, client: SQSClient, url: str, emit: Callable[[Event], None], notice: timedelta
+        self,
+        client: SQSClient,
+        url: str,
+        emit: Callable[[Event], None],
+        notice: timedelta,
+        *,
+        holds: Callable[[Needs], bool] = lambda _: True,
     ) -> None:
         self._client = client
         self._url = url
         self._emit = emit
+        self._holds = holds
+        # Long enough for another host to take the ticket meanwhile, one renewal.
+        self._aside = max(1, int(notice / timedelta(seconds=8)))
         # SQS takes whole seconds. Short enough that a message which SQS hands to a host just
         # as that one leaves is rare, long enough to cost next to nothing.
         self._wait = max(1, min(LONG_POLL_SECONDS, int(notice / timedelta(seconds=4))))
@@ -81,11 +91,11 @@ class WorkQueue:
         except Exception as error:  # noqa: BLE001 - it will come again and be refused
             log.warning("ticket not deleted", extra={"error": repr(error)})
 
-    def give_back(self, receipt: str) -> None:
-        """Let another host have the ticket now."""
+    def give_back(self, receipt: str, *, seconds: int = 0) -> None:
+        """Let another host have the ticket, now or in so many seconds."""
         try:
             self._client.change_message_visibility(
-                QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=0
+                QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=seconds
             )
         except Exception as error:  # noqa: BLE001 - it shows up again by itself, later
             log.warning("ticket not given back", extra={"error": repr(error)})
@@ -103,6 +113,10 @@ class WorkQueue:
                 continue
             if self._ended.is_set():
                 self.give_back(message["ReceiptHandle"])
+                continue
+            if not self._holds(ticket.needs):
+                log.info("ticket left to another host", extra={"needs": str(ticket.needs)})
+                self.give_back(message["ReceiptHandle"], seconds=self._aside)
                 continue
             self._wanted.clear()
             self._emit(on.TicketCame(ticket.key, message["ReceiptHandle"]))

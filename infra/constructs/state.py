@@ -32,8 +32,9 @@ class QueueClock:
 INTAKE = QueueClock(Duration.seconds(15), receives=10)
 ORDERS = QueueClock(Duration.seconds(90), receives=10)
 REPORTS = QueueClock(Duration.seconds(45), receives=10)
-# Hosts that aren't ready put a ticket back at once, so takes are many and prove little.
-WORK = QueueClock(Duration.seconds(60), receives=50)
+# Hosts that aren't ready put a ticket back at once, and such as can't hold its job after some
+# seconds, so takes are many and prove little.
+WORK = QueueClock(Duration.seconds(60), receives=200)
 
 
 class State(Construct):

@@ -13,11 +13,14 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reprieve.domain.catalogue import holds
+from reprieve.domain.needs import Needs
 from reprieve.domain.notice import NoticeKind
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind, Ticket
@@ -232,6 +235,26 @@ def test_tickets_are_received_only_while_work_is_wanted(queues: Queues) -> None:
 
     assert first[0] == on.TicketCame(a_key(attempt=1, token="t"), "receipt-2")
     assert len(first) == 1
+    assert queues.deleted == []
+
+
+def test_a_ticket_of_a_job_that_this_host_cannot_hold_is_left_to_another(queues: Queues) -> None:
+    told: list[Event] = []
+    sqs: Any = queues
+    big = Needs(gpu_memory_mib=40_000)
+    work = WorkQueue(
+        sqs, "work", told.append, timedelta(seconds=80), holds=partial(holds, "g5.xlarge")
+    )
+    queues.offer(Ticket("large", 1, "t", big).to_json())
+    queues.offer(Ticket("small", 1, "t").to_json())
+    work.want(tickets=True)
+    work.start()
+
+    wait_until(lambda: told, "the ticket that fits")
+    work.end()
+
+    assert told == [on.TicketCame(a_key("small", token="t"), "receipt-2")]
+    assert queues.returned[0] == "receipt-1"
     assert queues.deleted == []
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.lease import LeaseKey
+from reprieve.domain.needs import Needs
 from reprieve.protocol import OrderMessage, Report, ReportKind, Ticket
 from tests.builders import HOST, at
 
@@ -20,12 +21,35 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=8,
 )
-FIELDS = ["v", "job", "attempt", "token", "reason", "kind", "instance_id", "at", "seq", "data"]
+FIELDS = [
+    "v",
+    "job",
+    "attempt",
+    "token",
+    "reason",
+    "kind",
+    "instance_id",
+    "at",
+    "seq",
+    "data",
+    "needs",
+    "pool",
+]
 
 
 def test_a_ticket_comes_back_as_sent() -> None:
     ticket = Ticket("job-1", 3, "t3")
     assert Ticket.from_json(ticket.to_json()) == ticket
+    picky = Ticket("job-1", 3, "t3", Needs(gpus=2, capabilities=("8.0", "9.0+"), exact=True))
+    assert Ticket.from_json(picky.to_json()) == picky
+    assert "needs" not in json.loads(ticket.to_json())
+
+
+@pytest.mark.parametrize("needs", [[1], "much", {"gpus": "two"}, {"gpus": True}, {"nvlink": 1}])
+def test_needs_that_cannot_be_read_are_malformed(needs: Any) -> None:
+    body = json.loads(Ticket("job-1", 3, "t3").to_json()) | {"needs": needs}
+    with pytest.raises(MalformedError):
+        Ticket.from_json(json.dumps(body))
 
 
 def test_a_report_comes_back_as_sent_and_unknown_fields_are_ignored() -> None:

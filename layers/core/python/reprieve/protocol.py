@@ -16,6 +16,7 @@ from typing import Any
 
 from reprieve.domain.errors import MalformedError
 from reprieve.domain.lease import LeaseKey
+from reprieve.domain.needs import NOTHING, Needs
 
 VERSION = 1
 
@@ -95,11 +96,16 @@ def _count(raw: dict[str, Any], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to try to claim one attempt, on the work queue of its pool."""
+    """
+    Permission to try to claim one attempt, on the work queue of its pool.
+
+    A host that lacks something of *needs* leaves it to another.
+    """
 
     job: str
     attempt: int
     token: str
+    needs: Needs = NOTHING
 
     @property
     def key(self) -> LeaseKey:
@@ -108,16 +114,16 @@ class Ticket:
 
     def to_json(self) -> str:
         """Return the message body."""
-        return json.dumps(
-            {"v": VERSION, "job": self.job, "attempt": self.attempt, "token": self.token}
-        )
+        body = {"v": VERSION, "job": self.job, "attempt": self.attempt, "token": self.token}
+        return json.dumps(body | ({"needs": self.needs.to_dict()} if self.needs else {}))
 
     @classmethod
     def from_json(cls, text: str) -> Ticket:
         """Read a body; raise ``MalformedError``."""
         raw = _load(text, "ticket")
         try:
-            return cls(_text(raw, "job"), _count(raw, "attempt"), _text(raw, "token"))
+            needs = Needs.from_dict(raw["needs"]) if raw.get("needs") else NOTHING
+            return cls(_text(raw, "job"), _count(raw, "attempt"), _text(raw, "token"), needs)
         except _BAD_FIELD as error:
             message = f"ticket: {error}"
             raise MalformedError(message) from error

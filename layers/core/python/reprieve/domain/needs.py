@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,27 @@ class Needs:
     nvlink: bool = False
     host_memory_gib: int = 0
     exact: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is asked, and nothing else."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Needs:
+        """Read what ``to_dict`` wrote; raise ``TypeError`` for a value of another kind."""
+        if not isinstance(raw, Mapping):
+            message = "needs must be an object"
+            raise TypeError(message)
+        plain = asdict(cls())
+        known = {name: value for name, value in raw.items() if name in plain}
+        for name, value in known.items():
+            kind = list if name == "capabilities" else type(plain[name])
+            if type(value) is not kind and not (kind is list and type(value) is tuple):
+                message = f"needs.{name} can't be {value!r:.40}"
+                raise TypeError(message)
+        if "capabilities" in known:
+            known["capabilities"] = tuple(str(entry) for entry in known["capabilities"])
+        return cls(**known)
 
     def __bool__(self) -> bool:
         """Whether anything is asked at all."""

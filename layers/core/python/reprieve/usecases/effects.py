@@ -142,4 +142,4 @@ def _ended(end: End, facts: Facts, *, stands: Order | None, now: datetime) -> Ef
 
 
 def _ticket(job: Job) -> tuple[tuple[str, Ticket], ...]:
-    return ((job.pool, Ticket(job.id, job.attempt, job.token)),)
+    return ((job.pool, Ticket(job.id, job.attempt, job.token, job.spec.needs)),)

@@ -70,7 +70,7 @@ class Submit:
                 PutLease(Lease(job.lease_key, pool, spec)),
                 AddEvents(job.id, (said,)),
             ),
-            tickets=((pool, Ticket(job.id, job.attempt, job.token)),),
+            tickets=((pool, Ticket(job.id, job.attempt, job.token, spec.needs)),),
         ) + ordered(job, job.attempt, stands=None, reason="submitted", now=now)
         self.rows.commit(stored.writes)
         stored.send(self.mail)
