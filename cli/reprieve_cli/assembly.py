@@ -7,9 +7,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from reprieve_cli.errors import AnswerIsNoError, BadInputError
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".reprieve" / "assemblies"
+POLL_SECONDS = 0.2
 KEPT = 4  # assemblies, about 50 MB each
 
 # Everything that the template and its assets are made from; the host's wheel holds the CLI too.
@@ -35,11 +38,12 @@ SOURCES = (
 LEFT_OUT = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
 
 
-def synthesise(context: Mapping[str, Any]) -> Path:
+def synthesise(context: Mapping[str, Any], *, called_off: threading.Event | None = None) -> Path:
     """
     Return the folder of the cloud assembly for *context*, which overrides cdk.json's.
 
-    Raises ``BadInputError`` outside a checkout or for a configuration that the app refuses.
+    Raises ``BadInputError`` outside a checkout or for a configuration that the app refuses,
+    ``AnswerIsNoError`` soon after it is *called_off*.
     """
     if not (ROOT / "app.py").is_file():
         raise BadInputError("this needs a checkout of the repository: clone it, then `make demo`")
@@ -47,13 +51,13 @@ def synthesise(context: Mapping[str, Any]) -> Path:
     folder = CACHE / _digest(wanted)
     if not (folder / "manifest.json").is_file():
         CACHE.mkdir(parents=True, exist_ok=True)
-        _synthesise(wanted, folder)
+        _synthesise(wanted, folder, called_off or threading.Event())
     os.utime(folder)
     _forget_old()
     return folder
 
 
-def _synthesise(context: Mapping[str, Any], folder: Path) -> None:
+def _synthesise(context: Mapping[str, Any], folder: Path, called_off: threading.Event) -> None:
     """Make it beside its place and move it there, so that nobody meets a half-made one."""
     with tempfile.TemporaryDirectory(dir=CACHE, prefix=".") as draft:
         environment = {
@@ -65,15 +69,7 @@ def _synthesise(context: Mapping[str, Any], folder: Path) -> None:
             "CDK_VALIDATION": "false",
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # aws-cdk-lib takes seconds to compile
-        ended = subprocess.run(
-            [sys.executable, "app.py"],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ended = _run_app(environment, called_off)
         if ended.returncode:
             if os.strerror(errno.ENOSPC).lower() in ended.stderr.lower():  # whoever met it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -85,6 +81,30 @@ def _synthesise(context: Mapping[str, Any], folder: Path) -> None:
         except OSError:
             if not (folder / "manifest.json").is_file():  # else somebody made the same meanwhile
                 raise
+
+
+def _run_app(
+    environment: Mapping[str, str], called_off: threading.Event
+) -> subprocess.CompletedProcess[str]:
+    with subprocess.Popen(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while True:
+            try:
+                out, err = process.communicate(timeout=POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                if called_off.is_set():
+                    process.send_signal(signal.SIGINT)  # it removes what it has made, as on Ctrl-C
+                    process.communicate()
+                    raise AnswerIsNoError("the synthesis was called off") from None
+                continue
+            return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def _digest(context: Mapping[str, Any]) -> str:

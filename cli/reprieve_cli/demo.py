@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -84,12 +85,15 @@ def run(options: Options, terminal: Terminal) -> tuple[Receipt, list[str]]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(terminated_like_interrupted())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reprieve-demo-")))
+        called_off = threading.Event()
         preparing = stack.enter_context(ThreadPoolExecutor(1)).submit(
             prepare,
             SETTINGS,
             notice_seconds=options.notice_seconds,
             target=scratch / "assembly",
+            called_off=called_off,
         )
+        stack.callback(called_off.set)
         world = stack.enter_context(
             embedded.start(notice_seconds=options.notice_seconds, market=MARKET)
         )

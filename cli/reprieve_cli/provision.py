@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,16 @@ class Provisioned:
     changed: tuple[str, ...]
 
 
-def prepare(settings: Mapping[str, Any], *, notice_seconds: float, target: Path) -> Localized:
+def prepare(
+    settings: Mapping[str, Any],
+    *,
+    notice_seconds: float,
+    target: Path,
+    called_off: threading.Event | None = None,
+) -> Localized:
     """Synthesise the stack with *settings*, and write its local copy to *target*."""
-    folder = assembly.synthesise({"stack": STACK, "reprieve": dict(settings)})
+    context = {"stack": STACK, "reprieve": dict(settings)}
+    folder = assembly.synthesise(context, called_off=called_off)
     return localize(folder, STACK, target, notice_seconds=notice_seconds)
 
 

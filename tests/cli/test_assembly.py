@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_old_assemblies_are_forgotten(
     [
         ("sys.stderr.write('reprieve: pools.x: wrong\\n'); sys.exit(2)", BadInputError, "pools.x"),
         ("sys.exit(1)", AnswerIsNoError, "no output"),
+        ("sys.exit('node: ENOSPC: no space left on device, write')", OSError, "No space left"),
     ],
 )
 def test_an_app_that_refuses_says_why_and_leaves_no_half_assembly(
@@ -93,6 +95,19 @@ def test_an_app_that_refuses_says_why_and_leaves_no_half_assembly(
 
     with pytest.raises(error, match=said):
         assembly.synthesise({})
+
+    assert list((root / ".reprieve").iterdir()) == []
+
+
+def test_one_that_is_called_off_ends_at_once_and_leaves_no_half_assembly(
+    checkout: Callable[[str], Path],
+) -> None:
+    root = checkout("import time; time.sleep(600)")
+    called_off = threading.Event()
+    called_off.set()
+
+    with pytest.raises(AnswerIsNoError, match="called off"):
+        assembly.synthesise({}, called_off=called_off)
 
     assert list((root / ".reprieve").iterdir()) == []
 

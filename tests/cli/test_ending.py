@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -109,31 +108,6 @@ def test_help_is_an_answer_and_no_command_is_not() -> None:
     assert (ended.returncode, ended.stderr) == (2, "")
     assert "submit" in ended.stdout
     assert reprieve("nope").returncode == 2
-
-
-def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
-    """The command hangs on a server that accepts and never answers, until Ctrl-C."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(30)
-        process = subprocess.Popen(
-            [*REPRIEVE, "queue"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(
-                AWS_REGION="us-east-1",
-                AWS_ACCESS_KEY_ID="test",
-                AWS_SECRET_ACCESS_KEY="test",
-                AWS_ENDPOINT_URL=f"http://127.0.0.1:{silent.getsockname()[1]}",
-            ),
-        )
-        connection, _ = silent.accept()
-        with connection:
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
-
-    assert process.returncode == 130
-    assert (out, err.strip()) == ("", "interrupted")
 
 
 def test_a_reader_that_leaves_is_no_trouble(tmp_path: Path) -> None:
