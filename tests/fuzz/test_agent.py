@@ -159,6 +159,20 @@ def test_every_request_on_the_socket_is_answered(body: str, agent_socket: Path) 
     assert answer["result"] != "failed", "what the caller did wrong is told, not thrown"
 
 
+@pytest.mark.parametrize("deep", [b"[" * 10_000, b'{"op":' * 2_000])
+def test_nesting_without_end_is_refused(deep: bytes, agent_socket: Path) -> None:
+    assert ask(agent_socket, deep + b"\n")["exit"] == Verdict.USAGE
+
+
+@pytest.mark.parametrize("name", ["noticed_at", "deadline"])
+@pytest.mark.parametrize(
+    "when", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-13-01T00:00:00Z"]
+)
+def test_a_time_of_another_age_is_as_good_as_none(name: str, when: str, agent_socket: Path) -> None:
+    answer = ask(agent_socket, json.dumps(PREEMPT | {name: when}).encode() + b"\n")
+    assert answer["result"] == "no job"
+
+
 @SHARED
 @given(line=st.binary(max_size=200))
 def test_every_line_of_bytes_is_answered(line: bytes, agent_socket: Path) -> None:

@@ -120,7 +120,6 @@ def stack(client: DynamoDBClient) -> Iterator[Stack]:
         hosts=stores.hosts,
         orders=stores.orders,
         watch=stores.watch,
-        pools=stores.pools,
         fleet=memory.fleet,
         signals=memory.signals,
         mail=memory.mail,
