@@ -111,7 +111,7 @@ def simulate(_context: Context, /, terminal: Terminal, **given: Any) -> None:
         study.Scenario(
             trace=traces.load(name, polarity=given["polarity"]),
             job=job,
-            world=_world(given, least_horizon_hours=4.9 * job.work_hours * given["jobs"]),
+            world=_world(given, least_horizon_hours=5 * job.work_hours * given["jobs"]),
             starts=given["starts"],
             seed=given["seed"],
             jobs=given["jobs"],

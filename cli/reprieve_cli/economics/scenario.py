@@ -78,7 +78,7 @@ class World:
     first_hour_credit: bool = True
     silent_losses_per_hour: float = 0.0
     transfer_usd_per_gigabyte: float = 0.02
-    horizon_hours: float = 235.0
+    horizon_hours: float = 240.0
     history_hours: float = 24.0
     clock: NoticeClock = NoticeClock()  # noqa: RUF009 - frozen, so one will do for all
 
