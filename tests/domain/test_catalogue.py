@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from infra.gpu_types import DATA, MODULE, module
+from reprieve.domain.capacity import Tier
 from reprieve.domain.catalogue import (
     EXCLUDED_FAMILIES,
     GPU_CLASSES,
@@ -19,6 +21,7 @@ from reprieve.domain.catalogue import (
     wider,
 )
 from reprieve.domain.needs import NOTHING, Needs
+from reprieve.domain.order import ErrorClass
 
 # type x zone in us-east-1, us-east-2 and us-west-2: what a class is worth as Spot pools.
 POOLS = {
@@ -144,3 +147,14 @@ def test_needs_speak_the_words_of_the_command_line() -> None:
     assert str(Needs(capabilities=("8.0+",), nvlink=True, host_memory_gib=64)) == (
         "1 GPU, compute capability 8.0+, NVLink, 64 GiB of memory"
     )
+
+
+def test_the_manual_names_every_class_tier_and_kind_of_refusal() -> None:
+    manual = Path(__file__).parents[2].joinpath("docs/capacity.md").read_text(encoding="utf-8")
+
+    assert all(f"`{name}`" in manual for name in GPU_CLASSES)
+    assert all(f"`{tier}`" in manual for tier in Tier)
+    assert all(kind.value.lower() in manual.lower() for kind in ErrorClass)
+    for name, (_, *counted) in POOLS.items():
+        row = next(line for line in manual.splitlines() if line.startswith(f"| `{name}`"))
+        assert " / ".join(str(count) for count in counted) in row

@@ -291,16 +291,21 @@ def _capacity(entry: Mapping[str, Any], plan: Plan) -> CapacityPool | None:
 
 
 def _instance(raw: Mapping[str, Any]) -> Instance:
-    spot = raw.get("InstanceLifecycle") == "spot"
     return Instance(
         instance_id=raw["InstanceId"],
         type=raw["InstanceType"],
         zone=raw["Placement"]["AvailabilityZone"],
-        market=Market.SPOT if spot else Market.ON_DEMAND,
+        market=_market(raw),
         state=_state(raw),
         launched_at=raw["LaunchTime"],
         tags={tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])},
     )
+
+
+def _market(raw: Mapping[str, Any]) -> Market:
+    if raw.get("InstanceLifecycle") == "spot":
+        return Market.SPOT
+    return Market.RESERVED if raw.get("CapacityReservationId") else Market.ON_DEMAND
 
 
 def _state(raw: Mapping[str, Any]) -> InstanceState:
