@@ -459,6 +459,20 @@ def test_an_idle_host_of_a_pool_that_is_configured_no_more_goes() -> None:
 # Hosts ------------------------------------------------------------------------------------
 
 
+def test_a_host_that_is_gone_leaves_its_life_to_the_pools_memory_once() -> None:
+    story = Story()
+    story.submit()
+    host = story.launch()
+    host.run()
+    story.later(3600 - SWEEP)
+    story.gone(host)
+
+    sweep(story, 3)
+
+    (history,) = story.memory.seen_rows.values()
+    assert (round(history.hours, 2), history.launches_won) == (1.0, 1)
+
+
 def test_an_idle_host_that_does_not_leave_is_told_to() -> None:
     """Its agent beats and beats, and never goes: a bug, and money."""
     story = Story()

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.host import Host, HostState
+from reprieve.domain.errors import StaleError
+from reprieve.domain.host import Host, HostState, Market
 from reprieve.domain.notice import Notice, NoticeKind
-from reprieve.ports.hosts import HostStore
+from reprieve.domain.planning import lived
+from reprieve.ports.rows import PutHost, Remember, Rows, Write
 from reprieve.usecases.adopt_strays import ADOPTED
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
@@ -23,7 +25,7 @@ DRAINED = "drained by an operator"
 class SweepHosts:
     """Nothing leaks: who is gone is marked, who should have left is told to go."""
 
-    hosts: HostStore
+    rows: Rows
     settle: Settle
     retire: Retire
     clock: NoticeClock
@@ -36,7 +38,7 @@ class SweepHosts:
         for host in view.known_hosts():
             name = f"3 host {host.instance_id}"
             if view.gone(host.instance_id):
-                pieces.append(Piece(name, partial(self._mark_gone, host)))
+                pieces.append(Piece(name, partial(self._mark_gone, host, view)))
             elif self._overdue(host, view):
                 pieces.append(Piece(name, partial(self._empty, host, view, swept)))
             elif why := self._why_retire(host, view):
@@ -51,8 +53,16 @@ class SweepHosts:
     def _surplus(self, view: View) -> int:
         return -view.census().deficit(now=view.at, clock=self.clock) - view.pool.buffer
 
-    def _mark_gone(self, host: Host) -> None:
-        self.hosts.advance(host.instance_id, HostState.GONE, reason="EC2 says it is gone")
+    def _mark_gone(self, host: Host, view: View) -> None:
+        """Write that it is gone, together with what its life says of its capacity pool."""
+        gone = host.advanced(HostState.GONE, reason="EC2 says it is gone")
+        writes: list[Write] = [PutHost(gone)]
+        if host.capacity.market is Market.SPOT:
+            writes.append(Remember(host.pool, host.capacity, lived(host, view.at)))
+        try:
+            self.rows.commit(writes)
+        except StaleError:
+            return  # somebody wrote it since; the next sweep looks again
 
     def _retire(self, reasons: Mapping[str, str], swept: Swept) -> None:
         told = self.retire.all(reasons)

@@ -160,7 +160,7 @@ class UseCases:
         parts: list[Part] = [
             SweepJobs(look, self.settle, clock, self.now),
             SweepOrders(ports.rows, ports.mail, clock, self.now),
-            SweepHosts(ports.hosts, self.settle, self.retire, clock),
+            SweepHosts(ports.rows, self.settle, self.retire, clock),
             TellDoubts(ports.rows, clock, self.now),
             TellStandDowns(ports.rows, clock),
         ]
