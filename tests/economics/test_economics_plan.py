@@ -18,6 +18,7 @@ from reprieve_cli.economics.listed import listing
 from reprieve_cli.errors import BadInputError
 from tests.builders import a_job, a_manifest, an_attempt, an_event, at
 from tests.cli.conftest import Cli, cli  # noqa: F401 - a fixture
+from tests.stored import tell
 
 Reprieve = Callable[..., Any]
 
@@ -250,8 +251,8 @@ def test_a_job_that_is_over_plans_its_next_run(cli: Cli) -> None:  # noqa: F811 
     )
     for life in lives:
         cli.memory.attempt_rows["job-1", life.n] = life
-    receipt = {"quiesced_s": 1.0, "saved_s": 13.0, "committed_s": 40.0}
-    cli.memory.jobs.add_events("job-1", [an_event(5, "receipt", data=receipt)])
+    receipt = {"accepted_s": 1.0, "saved_s": 13.0, "committed_s": 40.0}
+    tell(cli.memory.rows, "job-1", [an_event(5, "receipt", data=receipt)])
     assert cli("plan", "job-1", "--json") == 0
     plan = cli.document
     assert plan["work_hours"] == pytest.approx(9.0)
@@ -259,6 +260,8 @@ def test_a_job_that_is_over_plans_its_next_run(cli: Cli) -> None:  # noqa: F811 
     assert known["usd_per_hour"] == 0.4
     assert known["hazard_per_hour"] == pytest.approx(2.5 / 12)
     assert known["recall"] == pytest.approx(2 / 3)
+    # √(2·12 s / (λ_lost per second)): the receipt says how long the job stood still.
+    assert known["interval_seconds"] == pytest.approx((24 / (2.5 / 12 / 3 / 3600)) ** 0.5)
     assert {option["type"] for option in plan["spot"]} == {"g5.xlarge", "g6.xlarge"}
 
 

@@ -67,7 +67,7 @@ def _checkpoints(
     noticed = [row for row in attempts if row.cause is Cause.NOTICE]
     saved = [row for row in noticed if row.committed_step is not None and not row.steps_lost]
     return Checkpoints(
-        save_seconds=_longest(events, "saved_s", since="quiesced_s") or USUAL_SAVE,
+        save_seconds=_longest(events, "saved_s", since="accepted_s") or USUAL_SAVE,
         emergency_seconds=_longest(events, "committed_s"),
         rate=SuccessRate(len(noticed), len(saved)),
     )

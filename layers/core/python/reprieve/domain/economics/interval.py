@@ -31,7 +31,7 @@ def young(*, save_seconds: float, losing_hazard_per_hour: float) -> float:
     """Return T* = √(2C/h) in seconds, unbounded: infinite where nothing is ever lost."""
     if losing_hazard_per_hour <= 0:
         return math.inf
-    return math.sqrt(2 * save_seconds / (losing_hazard_per_hour / HOUR_SECONDS))
+    return math.sqrt(2 * save_seconds * HOUR_SECONDS / losing_hazard_per_hour)
 
 
 def daly(*, save_seconds: float, losing_hazard_per_hour: float) -> float:
