@@ -8,9 +8,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reprieve_cli.local.control import WorldClient
 from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
 
@@ -68,6 +70,41 @@ def test_drills_are_played_one_after_the_other_and_leave_nothing(
     broken = [one for one in document["scenarios"][1]["expectations"] if not one["holds"]]
     assert broken == [{"what": "instances launched", "expected": "2", "seen": "1", "holds": False}]
     assert max(len(line) for line in ended.stderr.splitlines()) <= 80
+    assert machine.left() == ([], [])
+
+
+def test_a_drill_on_the_cloud_that_is_up_takes_its_things_away(
+    machine: Machine, tmp_path: Path
+) -> None:
+    def reprieve(*arguments: str) -> Any:
+        ended = subprocess.run(
+            [*REPRIEVE, *arguments],
+            capture_output=True,
+            text=True,
+            env=machine.environment | variables,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return json.loads(ended.stdout)
+
+    variables: dict[str, str] = {}
+    story = tmp_path / "story.yaml"
+    # Half as fast as the cloud: its own clock counts.
+    story.write_text(
+        STORY.replace("0.05", "0.1") + "pools: [{type: g5.xlarge, zone: us-east-1b}]\n"
+    )
+    up = reprieve("local", "up", "--notice-seconds", "6", "--json")
+    try:
+        world = WorldClient(up["control"])
+        before = world.pools()
+        (scenario,) = reprieve("drill", "--up", "--json", str(story))["scenarios"]
+        assert scenario["clock_scale"] == pytest.approx(0.05)
+        variables |= up["env"]
+        assert reprieve("queue", "--json")["jobs"] == []
+        assert [host.state for host in world.hosts()] == ["terminated"]
+        assert (world.faults(), world.pools()) == ([], before)
+    finally:
+        reprieve("local", "down", "--json")
     assert machine.left() == ([], [])
 
 
