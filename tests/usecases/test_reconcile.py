@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from reprieve.adapters.memory import InMemoryRows
-from reprieve.domain.errors import LeaseLostError, UnknownOutcomeError
+from reprieve.domain.errors import LeaseLostError, MalformedError, UnknownOutcomeError
 from reprieve.domain.host import HostState, Instance, InstanceState, Market
 from reprieve.domain.job import CheckpointRef, JobStatus
 from reprieve.domain.lease import Cause, Outcome
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError, OrderState
+from reprieve.ports.rows import Snapshot, Wanted
 from reprieve.protocol import OrderMessage
 from reprieve.usecases.sweep_view import Swept
 from tests.usecases.story import CLOCK, Host, Story, a_pool
@@ -96,22 +97,17 @@ def test_a_host_that_speaks_after_ec2_was_asked_is_believed() -> None:
     job = story.submit()
     host = story.launch()
     host.run()
+    story.gone(host)
 
     def speak(operation: str) -> None:
-        if operation == "fleet.states":
-            story.memory.after = lambda _: None
-            story.gone(host)
-        if operation == "watch.observe":
+        if operation == "watch.observe":  # EC2 was asked, nothing is written yet
             story.memory.before = lambda _: None
             host.step(7)
 
-    story.gone(host)
     story.memory.before = speak
     swept = sweep(story)
 
     assert not swept.failures
-    row = story.memory.attempt_rows.get((job, 1))
-    assert row is None or row.cause is not Cause.LOST or story.lease(job).key.attempt == 2
     assert story.job(job).attempt == 1
 
 
@@ -861,6 +857,28 @@ def test_one_job_that_cannot_be_settled_keeps_no_other_waiting(
     assert [type(error) for error in swept.failures] == [ZeroDivisionError]
     attempts = [story.job(host.key.job).attempt for host in hosts if host.key]
     assert attempts == [2, 1, 2]
+
+
+def test_a_row_that_cannot_be_understood_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came with a batch of a hundred, which fails as a whole."""
+    story = big()
+    hosts = crew(story, 5)
+    for host in hosts:
+        story.gone(host)
+    assert hosts[2].key
+    garbled, read = hosts[2].key.job, InMemoryRows.read
+
+    def fail(self: InMemoryRows, wanted: Wanted) -> Snapshot:
+        if garbled in wanted.jobs:
+            raise MalformedError(f"Job {garbled} can't be read")
+        return read(self, wanted)
+
+    monkeypatch.setattr(InMemoryRows, "read", fail)
+    swept = sweep(story)
+
+    assert {str(error) for error in swept.failures} == {f"Job {garbled} can't be read"}
+    attempts = [story.job(host.key.job).attempt for host in hosts if host.key]
+    assert attempts == [2, 2, 1, 2, 2]
 
 
 def test_one_pool_that_cannot_be_read_keeps_no_other_unswept() -> None:
