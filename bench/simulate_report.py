@@ -21,7 +21,7 @@ from reprieve_cli.economics.scenario import LARGE, SMALL, Job, World
 ALL = POLICIES | VARIANTS
 PEERS = ("reprieve", "skypilot-like-30m", "skypilot-like-young", "batch-like-30m", "drain-30m")
 GUARDED = ("reprieve", "greedy-net", "uniform-as-published", "uniform-one-pool", PEERS[1])
-SWITCHES = ("reprieve", "credit-aware", "no-waiting", "replace-at-death")
+SWITCHES = ("reprieve", "credit-aware", "no-waiting", "replace-at-death", "switches-off")
 DEADLINES = (50.0, 52.0, 60.0, 70.0)
 
 

@@ -8,6 +8,10 @@ from dataclasses import replace
 import pytest
 
 from reprieve.domain.economics import interval
+from reprieve.domain.economics.pools import History
+from reprieve.domain.economics.recall import SuccessRate
+from reprieve_cli.economics.forecast import forecast
+from reprieve_cli.economics.jobfile import Checkpoints, KnownPool, PlannedJob
 from reprieve_cli.economics.market import Market
 from reprieve_cli.economics.policies import POLICIES, REPRIEVE, VARIANTS, Policy, Saving
 from reprieve_cli.economics.production import Planner
@@ -277,3 +281,40 @@ def a_poisson_trace(hazard: float, luck: random.Random) -> Trace:
             at += life + 1.0
         slots.append(tuple(ends))
     return a_trace(*slots, hours=2600)
+
+
+def test_the_plan_foresees_what_the_simulator_finds() -> None:
+    """One hazard, known for certain: hours and dollars of both within a few per cent."""
+    hazard = 0.25
+    known = KnownPool(
+        type="toy",
+        usd_per_hour=0.918,
+        on_demand_usd_per_hour=3.06,
+        history=History(hours=400_000, interruptions=100_000),
+    )
+    job = PlannedJob(
+        name="toy",
+        work_hours=48.0,
+        types=("toy",),
+        checkpoints=Checkpoints(save_seconds=10, emergency_seconds=45, rate=SuccessRate(998, 899)),
+        pools=(known,),
+    )
+    (option,) = forecast(job).spot
+    assert option.hours
+    assert option.usd
+    world = replace(WORLD, horizon_hours=200)
+    luck = random.Random(11)
+    found = []
+    for index in range(60):
+        trace = a_poisson_trace(hazard, luck)
+        market = Market(trace, world)
+        planner = Planner(market.pools, world.clock)
+        run = FixedRun(REPRIEVE, Job(name="toy"), world, market, planner, seed=5, index=index)
+        run.best = option.interval_seconds
+        run.begin(0.0)
+        assert run.job() is not None
+        found.append(run.outcome())
+    hours = sum(outcome.makespan_seconds for outcome in found) / 60 / HOUR
+    usd = sum(outcome.usd for outcome in found) / 60
+    assert hours == pytest.approx(option.hours.mean, rel=0.01)
+    assert usd == pytest.approx(option.usd.mean, rel=0.03)

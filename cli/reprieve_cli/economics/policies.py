@@ -174,6 +174,14 @@ VARIANTS: dict[str, Policy] = {
             replaces_at_notice=False,
             detection_seconds=20.0,
         ),
+        replace(
+            REPRIEVE,
+            name="switches-off",
+            label="Reprieve, every 30 min, leaves at once",
+            saving=S.FIXED,
+            waits_for_reclaim=False,
+            deadline=DeadlineRule.NONE,
+        ),
         Policy(
             name="uniform-one-pool",
             label="uniform progress in one pool, no notice",
