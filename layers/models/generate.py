@@ -30,7 +30,6 @@ TARGET = Path(__file__).resolve().parents[1] / "core/python/reprieve/adapters/se
 CALLED: dict[str, tuple[str, ...]] = {
     "dynamodb": (
         "BatchGetItem",
-        "BatchWriteItem",
         "GetItem",
         "PutItem",
         "Query",

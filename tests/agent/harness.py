@@ -35,6 +35,7 @@ from reprieve_agent.supervisor import ChildSupervisor, Supervisor
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, MetadataService, Queues
 from tests.builders import a_host, a_job, a_lease
+from tests.stored import submit
 
 PATIENCE_SECONDS = 20.0
 
@@ -110,7 +111,7 @@ class Cloud:
 
     def submit(self, spec: JobSpec, job_id: str = "job-1") -> LeaseKey:
         job = a_job(job_id, spec=spec, token=own_token())
-        self.memory.jobs.submit(job, a_lease(job))
+        submit(self.memory.rows, job, a_lease(job))
         return job.lease_key
 
     def arm_next(self, key: LeaseKey) -> LeaseKey:

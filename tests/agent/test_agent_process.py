@@ -19,6 +19,7 @@ import pytest
 from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_hosts import DynamoHostStore
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
+from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import Report, Ticket
@@ -26,6 +27,7 @@ from tests.agent.fakes import MetadataService
 from tests.agent.harness import chain_job, chain_state, own_token, soon, wait_until
 from tests.builders import NOON, a_host, a_job, a_lease
 from tests.contract.stores import TABLE, create_table, emulator
+from tests.stored import submit
 
 pytestmark = pytest.mark.e2e
 
@@ -67,7 +69,7 @@ class Account:
             for name in ("work", "reports")
         )
         table = Table(self.client("dynamodb"), TABLE)
-        self.jobs = DynamoJobStore(table)
+        self.jobs, self.rows = DynamoJobStore(table), DynamoRows(table)
         DynamoHostStore(table, clock=lambda: NOON).adopt(a_host(INSTANCE))
 
     @property
@@ -76,7 +78,7 @@ class Account:
 
     def submit(self, spec: JobSpec) -> LeaseKey:
         job = a_job(spec=spec, token=own_token())
-        self.jobs.submit(job, a_lease(job))
+        submit(self.rows, job, a_lease(job))
         key = job.lease_key
         self.client("sqs").send_message(
             QueueUrl=self.work, MessageBody=Ticket(key.job, key.attempt, key.token).to_json()

@@ -19,6 +19,7 @@ from reprieve_agent.leases import ClosedError, LeaseDesk
 from reprieve_agent.state import Ending
 from tests.agent.harness import wait_until
 from tests.builders import BOOT, HOST, a_holder, a_host, a_job, a_key, a_lease
+from tests.stored import submit
 
 KEY = a_key()
 RUNNING = Progress(phase=Phase.RUNNING, step=7)
@@ -31,7 +32,7 @@ class Desk:
         self.memory = Memory()
         if adopted:
             self.memory.hosts.adopt(a_host())
-        self.memory.jobs.submit(a_job(), a_lease())
+        submit(self.memory.rows, a_job(), a_lease())
         self.said: list[Event] = []
         self.metadata = True
         self.desk = LeaseDesk(

@@ -15,6 +15,7 @@ from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import Ticket
 from reprieve_agent.secret_values import NO_ROLE
+from tests import stored
 from tests.agent.harness import own_token, wait_until
 from tests.agent.role_account import (
     HOST_SECRET,
@@ -102,7 +103,7 @@ def agent(account: Account, roles: RoleAccount, tmp_path: Path) -> Iterator[Agen
 
 def submit(account: Account, spec: JobSpec) -> LeaseKey:
     job = a_job(spec=spec, token=own_token())
-    account.jobs.submit(job, a_lease(job))
+    stored.submit(account.rows, job, a_lease(job))
     key = job.lease_key
     account.client("sqs").send_message(
         QueueUrl=account.work, MessageBody=Ticket(key.job, key.attempt, key.token).to_json()

@@ -20,6 +20,7 @@ from reprieve.usecases.wiring import Deployment, Ports, UseCases
 from reprieve_cli.commands import drain
 from tests.builders import HOST, POOL, a_host, a_job, a_lease, an_instance, at
 from tests.cli.conftest import Cli, a_pool
+from tests.stored import submit
 
 CLOCK = NoticeClock()
 
@@ -33,7 +34,6 @@ def functions(cli: Cli) -> UseCases:
         hosts=memory.hosts,
         orders=memory.orders,
         watch=memory.watch,
-        pools=memory.pools,
         fleet=memory.fleet,
         signals=memory.signals,
         mail=memory.mail,
@@ -49,7 +49,7 @@ def busy(cli: Cli) -> Cli:
     memory.hosts.adopt(a_host())
     memory.fleet.instances[HOST] = an_instance()
     job, lease = a_job(), a_lease()
-    memory.jobs.submit(job, lease)
+    submit(memory.rows, job, lease)
     memory.leases.claim(lease.key, Holder(HOST, "boot"))
     memory.leases.seal(lease.key, Holder(HOST, "boot"), None)
     memory.leases.renew(lease.key, Holder(HOST, "boot"), Progress(Phase.RUNNING, step=5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reprieve.domain.host import InstanceState
 from tests.builders import HOST, OTHER_HOST, a_job, a_lease, an_instance
 from tests.cli.conftest import Cli
+from tests.stored import submit
 
 
 def test_every_host_is_terminated_and_none_is_bought_any_more(cli: Cli) -> None:
@@ -18,7 +19,7 @@ def test_every_host_is_terminated_and_none_is_bought_any_more(cli: Cli) -> None:
 
 
 def test_jobs_that_are_not_over_are_named_and_nothing_is_touched(cli: Cli) -> None:
-    cli.memory.jobs.submit(a_job(), a_lease())
+    submit(cli.memory.rows, a_job(), a_lease())
     cli.memory.fleet.instances[HOST] = an_instance()
     assert cli("leave") == 1
     assert "1 job not over (job-1)" in cli.err

@@ -32,6 +32,7 @@ from tests.builders import (
     at,
 )
 from tests.cli.conftest import Cli
+from tests.stored import plan, submit, tell
 
 STATUS_KEYS = [
     "id",
@@ -102,17 +103,10 @@ def story(cli: Cli) -> Cli:
         an_event(39, "committed", text="checkpoint committed", data={"seconds": 6, "bytes": 9}),
         an_event(40, "replacement", text="landed", attempt=2),
     ]
-    memory.jobs.add_events(job.id, events)
-    order, plan = an_order(attempt=2, state=OrderState.LANDED), a_plan(attempt=2)
-    memory.order_rows["job-1", 2] = order
-    memory.orders.store_plan(plan)
-    memory.orders.answer(
-        plan,
-        FleetAnswer(
-            (Launched(OTHER_HOST, SPOT_B),),
-            (FleetError("InsufficientInstanceCapacity", "", SPOT_A),),
-        ),
-    )
+    tell(memory.rows, job.id, events)
+    memory.order_rows["job-1", 2] = an_order(attempt=2, state=OrderState.LANDED)
+    refused = (FleetError("InsufficientInstanceCapacity", "", SPOT_A),)
+    plan(memory.rows, a_plan(attempt=2), FleetAnswer((Launched(OTHER_HOST, SPOT_B),), refused))
     memory.hosts.adopt(a_host(HOST, state=HostState.DRAINING, notice=a_notice(), usd_per_hour=0.4))
     memory.hosts.adopt(a_host(OTHER_HOST, capacity=SPOT_B, launched_at=at(35), usd_per_hour=0.5))
     memory.holds_rows[OTHER_HOST] = Holds(OTHER_HOST, frozenset({lease.key}), 3)
@@ -142,7 +136,7 @@ def test_status_json_has_exactly_the_shape_that_scripts_rely_on(story: Cli) -> N
 
 
 def test_a_job_without_a_checkpoint_keeps_the_shape(cli: Cli) -> None:
-    cli.memory.jobs.submit(a_job(), a_lease())
+    submit(cli.memory.rows, a_job(), a_lease())
 
     cli("status", "job-1", "--json")
 
@@ -235,7 +229,7 @@ def test_queue_lists_what_is_not_over_and_why_it_waits(story: Cli) -> None:
     )
     over = a_job("job-3", status=JobStatus.SUCCEEDED, created_at=at(2))
     for job in (parked, over):
-        story.memory.jobs.submit(job, a_lease(job))
+        submit(story.memory.rows, job, a_lease(job))
 
     story("queue", "--json")
     assert [row["id"] for row in story.document["jobs"]] == ["job-1", "job-2"]
@@ -276,7 +270,7 @@ def test_checkpoints_are_listed_with_what_is_wrong_with_them(story: Cli) -> None
 
 
 def test_cancel_closes_the_job_and_says_no_to_one_that_is_over(cli: Cli) -> None:
-    cli.memory.jobs.submit(a_job(), a_lease())
+    submit(cli.memory.rows, a_job(), a_lease())
 
     assert cli("cancel", "job-1") == 0
     assert cli.last_line == "job-1 CANCELLED"
@@ -285,7 +279,7 @@ def test_cancel_closes_the_job_and_says_no_to_one_that_is_over(cli: Cli) -> None
     assert cli.memory.lease_rows[a_job().lease_key].state is LeaseState.CLOSED
 
     done = a_job("job-2", status=JobStatus.SUCCEEDED, reason="finished")
-    cli.memory.jobs.submit(done, a_lease(done))
+    submit(cli.memory.rows, done, a_lease(done))
     assert cli("cancel", "job-2") == 1
     assert "was over already: SUCCEEDED" in cli.err
 
@@ -367,11 +361,11 @@ def test_wait_tells_what_is_new_until_the_job_is_over(
     rows = story.memory.job_rows
 
     def restarts() -> None:
-        story.memory.jobs.add_events("job-1", [an_event(50, "started", text="started again")])
+        tell(story.memory.rows, "job-1", [an_event(50, "started", text="started again")])
 
     def finishes() -> None:
         # A report that comes late is older than what was told already.
-        story.memory.jobs.add_events("job-1", [an_event(45, "claimed", text="claimed late")])
+        tell(story.memory.rows, "job-1", [an_event(45, "claimed", text="claimed late")])
         rows["job-1"] = replace(rows["job-1"], status=JobStatus.SUCCEEDED, reason="finished")
 
     scenes = iter([restarts, finishes])

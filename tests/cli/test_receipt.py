@@ -27,6 +27,7 @@ from tests.builders import (
     at,
 )
 from tests.cli.conftest import Cli, sha256
+from tests.stored import note, submit, tell
 
 WEIGHTS = b"the weights"
 
@@ -55,14 +56,15 @@ def evidence(cli: Cli) -> Evidence:
         checkpoint=CheckpointRef(6, final.key),
         counters=Counters(interruptions=1),
     )
-    cli.memory.jobs.submit(job, a_lease(job))
+    submit(cli.memory.rows, job, a_lease(job))
     first = an_attempt(1, instance_id=HOST, instance_type="g5.xlarge", zone="us-east-1a")
     second = an_attempt(2, instance_id=OTHER_HOST, restored_step=3)
     for row in (first, second):
-        cli.memory.jobs.note_attempt(row)
+        note(cli.memory.rows, row)
     notice = a_notice(channel=Channel.METADATA)
     cli.memory.hosts.adopt(a_host(HOST, state=HostState.GONE, notice=notice))
-    cli.memory.jobs.add_events(
+    tell(
+        cli.memory.rows,
         "job-1",
         [
             an_event(1, "started", attempt=1),

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from reprieve.domain.job import JobStatus
 from reprieve.domain.lease import LeaseState
-from tests.builders import a_held_lease, a_host, a_job, a_lease, an_attempt
+from tests.builders import a_held_lease, a_host, a_job, a_lease
 from tests.cli.conftest import Cli
+from tests.stored import end, submit
 
 
 def submitted(cli: Cli) -> None:
     job = a_job()
-    cli.memory.jobs.submit(job, a_lease(job))
+    submit(cli.memory.rows, job, a_lease(job))
 
 
 def test_a_running_job_is_taken_off_its_host(cli: Cli) -> None:
@@ -29,7 +30,7 @@ def test_a_job_that_needed_you_is_queued_again(cli: Cli) -> None:
     submitted(cli)
     job, lease = cli.memory.job_rows["job-1"], a_lease()
     parked = replace(job, status=JobStatus.PARKED, needs_you=True)
-    cli.memory.jobs.end_attempt(parked, lease, successor=None, ended=an_attempt())
+    end(cli.memory.rows, parked, lease)
     assert cli("requeue", "job-1", "--json") == 0
     assert cli.document == {"id": "job-1", "status": "QUEUED", "attempt": 2}
     assert [ticket.attempt for _, ticket in cli.memory.mail.tickets] == [2]

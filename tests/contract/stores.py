@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reprieve.adapters.dynamodb import Table
-from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory
+from reprieve.adapters.dynamodb_hosts import DynamoHostStore
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
 from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.adapters.dynamodb_watch import DynamoWatch
 from reprieve.adapters.memory import Memory
-from reprieve.ports.hosts import HostStore, PoolMemory, Watch
+from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.leases import HostLeases
 from reprieve.ports.orders import OrderStore
@@ -50,7 +50,6 @@ class Stores:
     orders: OrderStore
     leases: HostLeases
     watch: Watch
-    pools: PoolMemory
 
 
 def in_memory(now: datetime) -> Stores:
@@ -62,7 +61,6 @@ def in_memory(now: datetime) -> Stores:
         orders=memory.orders,
         leases=memory.leases,
         watch=memory.watch,
-        pools=memory.pools,
     )
 
 
@@ -72,10 +70,9 @@ def in_table(client: DynamoDBClient, now: datetime) -> Stores:
         rows=DynamoRows(table, clock=lambda: now),
         jobs=DynamoJobStore(table),
         hosts=DynamoHostStore(table, clock=lambda: now),
-        orders=DynamoOrderStore(table, clock=lambda: now),
+        orders=DynamoOrderStore(table),
         leases=DynamoHostLeases(table),
         watch=DynamoWatch(table),
-        pools=DynamoPoolMemory(table),
     )
 
 

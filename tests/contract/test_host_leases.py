@@ -13,8 +13,9 @@ from reprieve.domain.host import HostState
 from reprieve.domain.job import Job
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, LeaseState, Outcome, Phase
 from reprieve.ports.leases import Claim, Progress
-from tests.builders import HOST, OTHER_HOST, a_holder, a_host, a_job, a_key, a_lease, an_attempt
+from tests.builders import HOST, OTHER_HOST, a_holder, a_host, a_job, a_key, a_lease
 from tests.contract.stores import Stores
+from tests.stored import end, submit
 
 ME = a_holder()
 REBOOTED = a_holder(boot_id="b0000002-0000-4000-8000-000000000000")
@@ -25,7 +26,7 @@ RUNNING = Progress(Phase.RUNNING)
 def armed(stores: Stores, job_id: str = "job-1") -> LeaseKey:
     """Return the FREE lease of a new job."""
     job = a_job(job_id)
-    stores.jobs.submit(job, a_lease(job))
+    submit(stores.rows, job, a_lease(job))
     return job.lease_key
 
 
@@ -65,12 +66,7 @@ def next_attempt(stores: Stores, key: LeaseKey) -> LeaseKey:
     job = stores.jobs.read(key.job)
     assert job
     following = replace(job, attempt=key.attempt + 1, token="t2")
-    stores.jobs.end_attempt(
-        following,
-        row(stores, key),
-        successor=a_lease(following),
-        ended=an_attempt(key.attempt, key.job),
-    )
+    end(stores.rows, following, row(stores, key), successor=a_lease(following))
     return following.lease_key
 
 
@@ -283,7 +279,7 @@ def test_a_second_seal_with_another_base_is_shown_the_first(
 
 def test_a_seal_replaces_the_base_that_the_attempt_inherited(stores: Stores) -> None:
     job = a_job(attempt=2, token="t2")
-    stores.jobs.submit(job, a_lease(job, sealed_attempt=1, base="m1"))
+    submit(stores.rows, job, a_lease(job, sealed_attempt=1, base="m1"))
     stores.hosts.adopt(a_host())
     stores.leases.claim(job.lease_key, ME)
 
@@ -433,9 +429,9 @@ def test_dropping_a_hold_adopts_no_stranger(stores: Stores) -> None:
 def test_ending_a_strangers_lease_adopts_no_stranger(stores: Stores) -> None:
     job: Job = a_job()
     lease = a_lease(job, state=LeaseState.HELD, holder=ME, beat=1)
-    stores.jobs.submit(job, lease)
+    submit(stores.rows, job, lease)
 
-    stores.jobs.end_attempt(job, lease, successor=None, ended=an_attempt())
+    end(stores.rows, job, lease)
 
     assert stores.hosts.holds([HOST]) == {}
     with pytest.raises(NotAdoptedError):

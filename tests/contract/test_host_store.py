@@ -13,6 +13,7 @@ from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.ports.leases import Claim
 from tests.builders import HOST, a_holder, a_host, a_job, a_lease, a_notice, at
 from tests.contract.stores import Stores
+from tests.stored import submit
 
 
 def stored_notice(stores: Stores) -> Notice | None:
@@ -33,7 +34,7 @@ def test_an_adopted_host_reads_back_whole_and_holds_nothing(stores: Stores) -> N
 def test_a_second_adoption_is_refused_and_writes_nothing(stores: Stores) -> None:
     stores.hosts.adopt(a_host())
     job = a_job()
-    stores.jobs.submit(job, a_lease(job))
+    submit(stores.rows, job, a_lease(job))
     assert stores.leases.claim(job.lease_key, a_holder()) is Claim.WON
     stores.leases.idle(HOST)
 

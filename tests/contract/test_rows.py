@@ -11,11 +11,13 @@ from reprieve.adapters.codec import Item
 from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_hosts import RIVALS, DynamoHostStore
 from reprieve.adapters.keys import Key
+from reprieve.domain.capacity import Cold
 from reprieve.domain.errors import StaleError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
 from reprieve.domain.notice import NoticeKind
 from reprieve.domain.order import OrderState
+from reprieve.ports.rows import Chill
 from tests.builders import (
     HOST,
     NOON,
@@ -31,6 +33,7 @@ from tests.builders import (
     at,
 )
 from tests.contract.stores import TABLE, in_table
+from tests.stored import end, note, place, submit, tell
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -46,8 +49,8 @@ def rows(client: DynamoDBClient) -> dict[Key, dict[str, Any]]:
 
 def test_rows_that_nobody_needs_any_more_expire(dynamodb: DynamoDBClient) -> None:
     stores = in_table(dynamodb, NOON)
-    stores.jobs.add_events("job-1", [an_event(0.5)])
-    stores.pools.chill(POOL, SPOT_A, until=at(180), why="empty")
+    tell(stores.rows, "job-1", [an_event(0.5)])
+    stores.rows.commit([Chill(POOL, SPOT_A, Cold(at(180), "empty"))])
     stores.hosts.adopt(a_host())
     assert "ttl" not in rows(dynamodb)[f"HOST#{HOST}", "HOST"]
 
@@ -67,9 +70,9 @@ def test_rows_that_nobody_needs_any_more_expire(dynamodb: DynamoDBClient) -> Non
 def test_the_index_names_what_lives_and_forgets_what_is_over(dynamodb: DynamoDBClient) -> None:
     stores = in_table(dynamodb, NOON)
     job, order = a_job(), an_order()
-    stores.jobs.submit(job, a_lease(job))
+    submit(stores.rows, job, a_lease(job))
     stores.hosts.adopt(a_host())
-    stores.orders.place(order)
+    place(stores.rows, order)
 
     def listed() -> set[str]:
         return {item["live_sk"]["S"] for item in rows(dynamodb).values() if "live_sk" in item}
@@ -79,11 +82,9 @@ def test_the_index_names_what_lives_and_forgets_what_is_over(dynamodb: DynamoDBC
         f"POOL#{POOL}"
     }
 
-    stores.jobs.end_attempt(
-        job.to(JobStatus.FAILED, reason="crash"), a_lease(), successor=None, ended=an_attempt()
-    )
+    end(stores.rows, job.to(JobStatus.FAILED, reason="crash"), a_lease())
     stores.hosts.advance(HOST, HostState.GONE, reason="terminated")
-    stores.orders.update(an_order(state=OrderState.NOT_NEEDED), was=order)
+    place(stores.rows, an_order(state=OrderState.NOT_NEEDED), was=order)
 
     assert listed() == set()
 
@@ -91,8 +92,8 @@ def test_the_index_names_what_lives_and_forgets_what_is_over(dynamodb: DynamoDBC
 def test_keys_sort_by_number(dynamodb: DynamoDBClient) -> None:
     stores = in_table(dynamodb, NOON)
     job = a_job(attempt=12)
-    stores.jobs.submit(job, a_lease(job))
-    stores.jobs.note_attempt(an_attempt(12))
+    submit(stores.rows, job, a_lease(job))
+    note(stores.rows, an_attempt(12))
     stores.hosts.adopt(a_host())
 
     assert set(rows(dynamodb)) == {

@@ -360,7 +360,6 @@ def test_the_last_word_about_a_cold_pool_counts(stores: Stores) -> None:
     stores.rows.commit([Chill(POOL, SPOT_A, Cold(at(60), "notice"))])
 
     assert everything(stores).colds == {(POOL, SPOT_A): Cold(at(60), "notice")}
-    assert stores.pools.cold(POOL, now=at(59)) == {SPOT_A: "notice"}
 
 
 def test_an_event_said_twice_in_one_commit_is_stored_once(stores: Stores) -> None:

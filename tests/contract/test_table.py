@@ -217,23 +217,6 @@ def test_keys_that_stay_unprocessed_are_unknown_and_not_absent(
         table.get_all([KEY])
 
 
-def test_items_left_unprocessed_are_written_again(table: Table, endpoint: Endpoint) -> None:
-    rest = {"Jobs": [{"PutRequest": {"Item": ROW}}]}
-    endpoint.says(json_reply(UnprocessedItems=rest), json_reply(UnprocessedItems={}))
-
-    table.put_all([put()])
-
-    assert endpoint.asked[1]["RequestItems"] == rest
-
-
-def test_items_that_stay_unprocessed_are_unknown(table: Table, endpoint: Endpoint) -> None:
-    rest = {"Jobs": [{"PutRequest": {"Item": ROW}}]}
-    endpoint.says(*[json_reply(UnprocessedItems=rest)] * TRIES)
-
-    with pytest.raises(UnknownOutcomeError):
-        table.put_all([put()])
-
-
 def test_a_query_is_followed_to_its_last_page(table: Table, endpoint: Endpoint) -> None:
     endpoint.says(
         json_reply(Items=[{"live_sk": {"S": "HOST#READY#i-1"}}], LastEvaluatedKey=ROW),

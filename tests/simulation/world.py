@@ -49,7 +49,7 @@ NOTICE = CLOCK.notice.total_seconds()
 HORIZON = FAULTS_END + 8 * 3600
 TYPES = ("g5.xlarge", "g6.xlarge")
 ZONES = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
-TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "pools.", "leases.")
+TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "leases.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
 NEVER_RAISE = frozenset({"fleet.states", "fleet.marked", "fleet.usd_per_hour", "signals.preempt"})
 # Ends of visibility timeouts, as the template has them.
@@ -120,7 +120,6 @@ class World:
             hosts=memory.hosts,
             orders=memory.orders,
             watch=memory.watch,
-            pools=memory.pools,
             fleet=memory.fleet,
             signals=memory.signals,
             mail=memory.mail,
@@ -325,7 +324,7 @@ class World:
 
     def _compare(self, name: str, caller: str) -> None:
         """Show the promises what this call changed."""
-        if name.startswith(("rows.", "jobs.", "orders.unpark")):
+        if name == "rows.commit":
             for job_id, row in self.memory.job_rows.items():
                 was = self._jobs.get(job_id)
                 if row is not was:
@@ -335,11 +334,11 @@ class World:
                             f"{caller}: {job_id} attempt {row.attempt} {row.status} ({row.reason})"
                         )
                     self.promises.stored(row, was)
-        if name in {"rows.commit", "jobs.end_attempt", "leases.claim", "leases.release"}:
+        if name in {"rows.commit", "leases.claim", "leases.release"}:
             rows = self.memory.lease_rows
             held = {k: r.holder for k, r in rows.items() if r.state is LeaseState.HELD}
             for key, holder in self._held.items():
-                if key not in held and name in {"rows.commit", "jobs.end_attempt"}:
+                if key not in held and name == "rows.commit":
                     self.promises.ended(key, holder.instance_id if holder else None)
             self._held = held
 

@@ -51,7 +51,6 @@ class Story:
             hosts=memory.hosts,
             orders=memory.orders,
             watch=memory.watch,
-            pools=memory.pools,
             fleet=memory.fleet,
             signals=memory.signals,
             mail=memory.mail,

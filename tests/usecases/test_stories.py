@@ -277,7 +277,7 @@ def test_an_instance_that_came_with_errors_is_adopted_and_the_dry_pool_chilled()
     (filled,) = story.fill_orders()
     assert filled.order
     assert filled.order.state is OrderState.LANDED
-    assert dry in story.memory.pools.cold("small", now=story.time)
+    assert story.memory.cold_rows["small", dry][0] > story.time
     assert not story.memory.fleet.terminated
 
 
@@ -287,7 +287,7 @@ def test_a_redelivered_order_replays_the_stored_plan_word_for_word() -> None:
     story.memory.fleet.script.append(UnknownOutcomeError("no answer"))
     story.fill_orders()
     cold = CapacityPool("g5.xlarge", "us-east-1a", Market.SPOT)
-    story.memory.pools.chill("small", cold, until=story.time + timedelta(hours=1), why="test")
+    story.memory.cold_rows["small", cold] = (story.time + timedelta(hours=1), "test")
     story.fill_orders()
     first, second = story.memory.fleet.launched
     assert first == second

@@ -11,7 +11,7 @@ from botocore.config import Config
 
 from reprieve.adapters import sdk
 from reprieve.adapters.dynamodb import Table
-from reprieve.adapters.dynamodb_hosts import DynamoHostStore, DynamoPoolMemory
+from reprieve.adapters.dynamodb_hosts import DynamoHostStore
 from reprieve.adapters.dynamodb_jobs import DynamoJobStore
 from reprieve.adapters.dynamodb_orders import DynamoOrderStore
 from reprieve.adapters.dynamodb_rows import DynamoRows
@@ -88,7 +88,6 @@ class Adapters:
     hosts: DynamoHostStore
     orders: DynamoOrderStore
     watch: DynamoWatch
-    pools: DynamoPoolMemory
     fleet: Ec2Fleet
     signals: SsmSignals
     mail: SqsMail
@@ -114,7 +113,6 @@ def connect(
         hosts=DynamoHostStore(jobs),
         orders=DynamoOrderStore(jobs),
         watch=DynamoWatch(jobs),
-        pools=DynamoPoolMemory(jobs),
         fleet=Ec2Fleet(lambda: clients.ec2, stack=stack, zones=zones),
         signals=SsmSignals(lambda: clients.ssm, ssm_document),
         mail=SqsMail(clients.sqs, orders_queue_url=orders_queue_url, work_queues=work_queues),

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 READ_BATCH = 100  # BatchGetItem's limit
-WRITE_BATCH = 25  # BatchWriteItem's limit
 TRIES = 4  # of a transaction in conflict, or of a batch that is throttled
 FIRST_PAUSE_SECONDS = 0.05
 PATIENCE_SECONDS = 5.0  # after that, who waits for an answer may need the time for something else
@@ -209,23 +208,6 @@ class Table:
                 TableName=self._name, ReturnValues="ALL_NEW", **_with_old_item(action)
             )
         return dict(answer["Attributes"])
-
-    def put_all(self, actions: Iterable[Put]) -> None:
-        """Store rows without a condition, 25 in a call; of two with one key the first counts."""
-        distinct: dict[Key, Put] = {}
-        for action in actions:
-            distinct.setdefault(action.key, action)
-        for chunk in chunks(list(distinct.values()), WRITE_BATCH):
-            rest: Any = {self._name: [{"PutRequest": action.request()} for action in chunk]}
-            for attempt in range(TRIES):
-                with no_answer_is_unknown("batch write"):
-                    answer = self._client.batch_write_item(RequestItems=rest)
-                rest = answer.get("UnprocessedItems")
-                if not rest:
-                    break
-                self._pause(attempt)
-            else:
-                raise UnknownOutcomeError("batch write: items are left unprocessed")
 
     def transact(self, *actions: Action) -> None:
         """

@@ -20,7 +20,7 @@ from reprieve.adapters.dynamodb import (
     values,
 )
 from reprieve.domain.errors import StaleError
-from reprieve.domain.host import CapacityPool, Host, HostState
+from reprieve.domain.host import Host, HostState
 from reprieve.domain.lease import Holds
 from reprieve.domain.notice import Notice
 
@@ -92,31 +92,3 @@ class DynamoHostStore:
         if host.state is HostState.GONE:
             item |= expires(self._clock() + GONE_KEPT)
         return item
-
-
-class DynamoPoolMemory:
-    """``PoolMemory``."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
-        row = Update(
-            key=keys.cold(pool, capacity),
-            assign=values(until=until, why=why)
-            | expires(until)
-            | live(pool, keys.cold(pool, capacity)[1]),
-            condition=f"{ABSENT} OR #until < :until",
-        )
-        try:
-            self._table.update(row)
-        except RefusedError:  # colder already
-            return
-
-    def cold(self, pool: str, *, now: datetime) -> dict[CapacityPool, str]:
-        items = self._table.partition(keys.live_pool(pool), keys.COLD_PREFIX)
-        return {
-            keys.cold_capacity(item["sk"]["S"]): item["why"]["S"]
-            for item in items
-            if datetime.fromisoformat(item["until"]["S"]) > now
-        }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from reprieve.adapters import keys, rules
 from reprieve.adapters.codec import Item, from_item
 from reprieve.adapters.dynamodb import Check, RefusedError, Table, Update, values
-from reprieve.adapters.dynamodb_jobs import drop_hold
+from reprieve.adapters.dynamodb_rows import drop_hold
 from reprieve.domain.errors import LeaseLostError, NotAdoptedError
 from reprieve.domain.host import HostState
 from reprieve.domain.lease import (

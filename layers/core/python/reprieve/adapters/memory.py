@@ -144,7 +144,6 @@ class Memory:
         self.orders = InMemoryOrderStore(self)
         self.leases = InMemoryHostLeases(self)
         self.watch = InMemoryWatch(self)
-        self.pools = InMemoryPoolMemory(self)
         self.fleet = InMemoryFleet(self)
         self.signals = InMemorySignals(self)
         self.mail = InMemoryMail(self)
@@ -310,16 +309,6 @@ class InMemoryJobStore:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    @_operation("jobs.submit")
-    def submit(self, job: Job, lease: Lease) -> None:
-        rows = self._memory
-        if lease.key in rows.lease_rows:
-            return
-        if job.id in rows.job_rows:
-            raise StaleError(f"job {job.id} exists")
-        rows.job_rows[job.id] = job
-        rows.lease_rows[lease.key] = lease
-
     @_operation("jobs.read")
     def read(self, job_id: str) -> Job | None:
         return self._memory.job_rows.get(job_id)
@@ -333,52 +322,10 @@ class InMemoryJobStore:
         rows = self._memory.lease_rows
         return {key: rows[key] for key in keys if key in rows}
 
-    @_operation("jobs.update")
-    def update(self, job: Job) -> Job:
-        return self._memory.put_job(job)
-
-    @_operation("jobs.end_attempt")
-    def end_attempt(
-        self, job: Job, lease: Lease, *, successor: Lease | None, ended: Attempt
-    ) -> Job:
-        rows = self._memory
-        row = rows.lease_rows.get(lease.key)
-        if row is None or row.beat != lease.beat or row.state is LeaseState.CLOSED:
-            raise StaleError(f"lease {lease.key} is no longer at beat {lease.beat}")
-        if successor and successor.key in rows.lease_rows:
-            raise StaleError(f"lease {successor.key} exists")
-        stored = rows.put_job(job)
-        rows.lease_rows[lease.key] = replace(row, state=LeaseState.CLOSED, beat=row.beat + 1)
-        if successor:
-            rows.lease_rows[successor.key] = successor
-        if row.state is LeaseState.HELD and row.holder:
-            rows.drop(row.holder.instance_id, lease.key)
-        rows.merge_attempt(ended)
-        return stored
-
-    @_operation("jobs.arm")
-    def arm(self, job: Job, lease: Lease) -> Job:
-        rows = self._memory
-        if lease.key in rows.lease_rows:
-            raise StaleError(f"lease {lease.key} exists")
-        stored = rows.put_job(job)
-        rows.lease_rows[lease.key] = lease
-        return stored
-
-    @_operation("jobs.note_attempt")
-    def note_attempt(self, attempt: Attempt) -> None:
-        self._memory.merge_attempt(attempt)
-
     @_operation("jobs.attempts")
     def attempts(self, job_id: str) -> Sequence[Attempt]:
         rows = self._memory.attempt_rows
         return [rows[at] for at in sorted(rows) if at[0] == job_id]
-
-    @_operation("jobs.add_events")
-    def add_events(self, job_id: str, events: Sequence[Event]) -> None:
-        timeline = self._memory.event_rows.setdefault(job_id, {})
-        for event in events:
-            timeline.setdefault(keys.event(job_id, event)[1], event)
 
     @_operation("jobs.events")
     def events(self, job_id: str) -> Sequence[Event]:
@@ -437,40 +384,14 @@ class InMemoryOrderStore:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    @_operation("orders.place")
-    def place(self, order: Order) -> tuple[Order, bool]:
-        rows = self._memory.order_rows
-        at = (order.job, order.attempt)
-        new = at not in rows
-        return rows.setdefault(at, order), new
-
     @_operation("orders.read")
     def read(self, job: str, attempt: int) -> Order | None:
         return self._memory.order_rows.get((job, attempt))
-
-    @_operation("orders.store_plan")
-    def store_plan(self, plan: Plan) -> Plan:
-        at = (plan.job, plan.attempt, plan.try_n)
-        tried = Try(*at, plan=plan, at=self._memory.clock())
-        return self._memory.try_rows.setdefault(at, tried).plan
-
-    @_operation("orders.answer")
-    def answer(self, plan: Plan, answer: FleetAnswer) -> None:
-        at = (plan.job, plan.attempt, plan.try_n)
-        row = self._memory.try_rows.get(at)
-        if row is None:
-            raise StaleError(f"no plan is stored for try {plan.tag}")
-        self._memory.try_rows[at] = replace(row, answer=answer)
 
     @_operation("orders.tries")
     def tries(self, job: str, attempt: int) -> Sequence[Try]:
         rows = self._memory.try_rows
         return [rows[at] for at in sorted(rows) if at[:2] == (job, attempt)]
-
-    @_operation("orders.update")
-    def update(self, order: Order, *, was: Order) -> None:
-        self._match(was)
-        self._memory.order_rows[order.job, order.attempt] = order
 
     @_operation("orders.listing")
     def listing(self, pool: str) -> Listing:
@@ -486,23 +407,6 @@ class InMemoryOrderStore:
             history={place[1:]: seen for place, seen in rows.seen_rows.items() if place[0] == pool},
             quotes=rows.quotes_rows.get(pool),
         )
-
-    @_operation("orders.unpark")
-    def unpark(self, job: Job, order: Order, *, was: Order | None) -> Job:
-        if was:
-            self._match(was)
-        elif (order.job, order.attempt) in self._memory.order_rows:
-            raise StaleError(f"order {order.job}#{order.attempt} exists")
-        stored = self._memory.put_job(job)
-        self._memory.order_rows[order.job, order.attempt] = order
-        return stored
-
-    def _match(self, was: Order) -> None:
-        row = self._memory.order_rows.get((was.job, was.attempt))
-        if row is None or (row.state, row.try_n) != (was.state, was.try_n):
-            raise StaleError(
-                f"order {was.job}#{was.attempt} is no longer {was.state} at try {was.try_n}"
-            )
 
 
 class InMemoryHostLeases:
@@ -628,27 +532,6 @@ class InMemoryWatch:
         return self._memory.watch_rows.get(pool, Sights())
 
 
-class InMemoryPoolMemory:
-    """``PoolMemory``."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-
-    @_operation("pools.chill")
-    def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
-        row = self._memory.cold_rows.get((pool, capacity))
-        if row is None or row[0] < until:
-            self._memory.cold_rows[pool, capacity] = (until, why)
-
-    @_operation("pools.cold")
-    def cold(self, pool: str, *, now: datetime) -> dict[CapacityPool, str]:
-        return {
-            capacity: why
-            for (name, capacity), (until, why) in self._memory.cold_rows.items()
-            if name == pool and until > now
-        }
-
-
 class InMemoryFleet:
     """
     ``Fleet``: gives the first override's type unless told otherwise.
@@ -681,8 +564,9 @@ class InMemoryFleet:
         answer = self.script.popleft() if self.script else self._buy(plan)
         if isinstance(answer, Exception):
             raise answer
-        if not any(classify(error.code) is ErrorClass.THROTTLE for error in answer.errors):
-            self._answers[plan.client_token] = answer  # EC2 remembers no request that it throttled
+        throttled = any(classify(error.code) is ErrorClass.THROTTLE for error in answer.errors)
+        if not throttled and not answer.refused:  # EC2 remembers no request that it didn't take
+            self._answers[plan.client_token] = answer
         for launched in answer.instances:
             self.start(launched, plan)
         return answer

@@ -50,7 +50,6 @@ def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
         hosts=adapters.hosts,
         orders=adapters.orders,
         watch=adapters.watch,
-        pools=adapters.pools,
         fleet=adapters.fleet,
         signals=adapters.signals,
         mail=adapters.mail,

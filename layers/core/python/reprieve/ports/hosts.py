@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from reprieve.domain.host import CapacityPool, Host, HostState
+from reprieve.domain.host import Host, HostState
 from reprieve.domain.lease import Holds
 from reprieve.domain.notice import Notice
 from reprieve.domain.silence import Sights
@@ -58,13 +58,3 @@ class Watch(Protocol):
 
     def sights(self, pool: str) -> Sights:
         """Return what is remembered, for people: nothing is counted."""
-
-
-class PoolMemory(Protocol):
-    """Capacity pools that had nothing to give, shared by every function through the table."""
-
-    def chill(self, pool: str, capacity: CapacityPool, *, until: datetime, why: str) -> None:
-        """Remember *capacity* as cold; a later *until* wins."""
-
-    def cold(self, pool: str, *, now: datetime) -> dict[CapacityPool, str]:
-        """Return the cold ones with their reasons; expired rows don't count."""

@@ -10,7 +10,7 @@ from reprieve.domain.capacity import Pool
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.settlement import Decision
 from reprieve.ports.cloud import Fleet, Mail, Signals
-from reprieve.ports.hosts import HostStore, PoolMemory, Watch
+from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.manifests import Manifests
 from reprieve.ports.orders import OrderStore
@@ -46,7 +46,6 @@ class Ports:
     hosts: HostStore
     orders: OrderStore
     watch: Watch
-    pools: PoolMemory
     fleet: Fleet
     signals: Signals
     mail: Mail
