@@ -117,7 +117,9 @@ def ordered(
     if stands.pool != job.pool:  # the job moved to its fallback pool since
         moved = replace(stands.reopened(now=now), pool=job.pool)
         return Effects((PutOrder(moved, was=stands),), orders=(message,))
-    rings = ring_again and stands.state in WITHOUT_HOST
+    # A spare's host may have left long before it is needed.
+    waits = stands.state in WITHOUT_HOST or (stands.spare and stands.state is OrderState.LANDED)
+    rings = ring_again and waits
     return Effects(orders=(message,) if rings else ())
 
 
