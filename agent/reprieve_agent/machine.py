@@ -512,6 +512,8 @@ class Machine:
     def _notice(self, state: State, notice: Notice, now: Now) -> Move:
         if notice.kind is NoticeKind.STATE_CHANGE:
             return state, ()
+        if notice.doubt is not None:
+            return self._called_off(state, notice)
         known = state.standing
         stands = escalate(known.notice if known else None, notice)
         if known:
@@ -525,6 +527,19 @@ class Machine:
         standing = standing.hearing(notice.channel, now.boot)
         # What came over SSM, the functions sent and store themselves.
         return self._stand(state, standing, now, tell=notice.channel is not Channel.SSM)
+
+    def _called_off(self, state: State, notice: Notice) -> Move:
+        """Stay, if what was scheduled is over before anything was handed over for it."""
+        standing = state.standing
+        if standing is None or not standing.pending or standing.notice.kind is not notice.kind:
+            return state, ()
+        data: dict[str, Scalar] = {
+            "notice": notice.kind.value,
+            "channel": notice.channel.value,
+            "over": True,
+        }
+        key = state.tenure.key if state.tenure else None
+        return replace(state, standing=None), (do.SendReport(ReportKind.NOTICED, key, data),)
 
     def _stand(self, state: State, standing: Standing, now: Now, *, tell: bool = True) -> Move:
         """Do what *standing* asks for from now on, and *tell* the functions of it."""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Market
-from reprieve.domain.notice import Channel, Notice, NoticeKind
+from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind
 from reprieve.protocol import EARLIEST, LATEST
 from reprieve_agent.clock import boot_seconds
 
@@ -164,6 +164,7 @@ class MetadataWatcher:
         self._emit = emit
         self._now = now
         self._seen: dict[str, str] = {}
+        self._scheduled: Notice | None = None
         self._failures = 0
         self._polls = 0
         self._ended = threading.Event()
@@ -200,7 +201,7 @@ class MetadataWatcher:
             if self._polls % REBALANCE_EVERY == 0:
                 self._look(REBALANCE, self._rebalance)
             if self._polls % MAINTENANCE_EVERY == 0:
-                self._look(MAINTENANCE, self._maintenance)
+                self._look_for_maintenance()
         except MetadataError as error:
             self._failed(str(error))
         except Exception:  # a poll that fails in a way nobody thought of must not be the last one
@@ -231,6 +232,19 @@ class MetadataWatcher:
             log.info("notice in metadata", extra={"path": path, "body": body[:200]})
             self._emit(notice)
         self._seen[path] = body
+
+    def _look_for_maintenance(self) -> None:
+        """Tell of maintenance, and of its end too: it may be called off, or be done with."""
+        body = self._client.get(MAINTENANCE) or ""
+        if body == self._seen.get(MAINTENANCE, ""):
+            return
+        notice, before = self._maintenance(body), self._scheduled
+        log.info("maintenance in metadata", extra={"body": body[:200]})
+        if notice:
+            self._emit(notice)
+        elif before:
+            self._emit(replace(before, noticed_at=self._now(), doubt=Doubt.OVER))
+        self._scheduled, self._seen[MAINTENANCE] = notice, body
 
     def _interruption(self, body: str) -> Notice:
         """Read a spot action; one that can't be read is a notice all the same."""

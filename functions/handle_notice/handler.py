@@ -9,7 +9,7 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.domain.errors import MalformedError, ReprieveError
-from reprieve.domain.notice import Act
+from reprieve.domain.notice import Act, Doubt
 from reprieve.edge.events import Announcement, Place, announced, read_event
 from reprieve.edge.observe import count, count_decision, stack_metrics
 from reprieve.edge.records import failures
@@ -100,7 +100,7 @@ def _tell(result: Handled) -> None:
     act = result.reaction.act if result.reaction else None
     if act is Act.STALE:
         count(metrics, Metric.STALE)
-    if act is Act.RECORD:
+    if act is Act.RECORD and result.notice.doubt is not Doubt.OVER:
         count(metrics, Metric.FOREIGN)
     if result.unreachable:
         count(metrics, Metric.SIGNALS_UNDELIVERED)

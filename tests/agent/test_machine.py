@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reprieve.adapters.codec import from_item, to_item
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.lease import Cause, Holds, LeaseKey, Outcome, Phase
-from reprieve.domain.notice import Channel, NoticeKind
+from reprieve.domain.notice import Channel, Doubt, NoticeKind
 from reprieve.ports.leases import Claim
 from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
@@ -618,6 +618,26 @@ def test_a_warning_does_not_wait_for_the_maintenance_before_it() -> None:
 
     assert ask.request.id == f"interruption:{HOST}:1"
     assert ask.request.exits
+
+
+def test_maintenance_that_is_called_off_in_time_moves_nothing() -> None:
+    play = running()
+    play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200)))
+    play.wait(200)
+
+    said = play.tell(interruption(NoticeKind.MAINTENANCE, doubt=Doubt.OVER))
+
+    assert reports(said) == [ReportKind.NOTICED]
+    assert play.state.standing is None
+    assert not any(ask.request.exits for ask in only(do.Ask, play.wait(7200)))
+
+
+def test_what_is_handed_over_already_is_not_called_back() -> None:
+    play = running()
+    play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(500)))
+
+    assert play.tell(interruption(NoticeKind.MAINTENANCE, doubt=Doubt.OVER)) == []
+    assert play.state.going
 
 
 @pytest.mark.parametrize("kind", [k for k in NoticeKind if a_notice(k).host_leaves])

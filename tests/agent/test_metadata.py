@@ -10,7 +10,7 @@ import pytest
 
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Market
-from reprieve.domain.notice import Channel, Notice, NoticeKind
+from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind
 from reprieve_agent.metadata import (
     Identity,
     MetadataClient,
@@ -153,6 +153,25 @@ def test_maintenance_is_a_notice_from_its_earliest_start(
 
     expected = [] if start is None else [(NoticeKind.MAINTENANCE, NOON + start)]
     assert [(notice.kind, notice.reclaimed_at) for notice in seen] == expected
+
+
+@pytest.mark.parametrize(
+    "after", ['[{"NotBefore": "04 Mar 2026 14:00:00 GMT", "State": "canceled"}]', "[]", None]
+)
+def test_maintenance_that_was_called_off_is_told_once(
+    service: MetadataService, watcher: MetadataWatcher, seen: list[Notice], after: str | None
+) -> None:
+    path = "meta-data/events/maintenance/scheduled"
+    service.paths[path] = '[{"NotBefore": "04 Mar 2026 14:00:00 GMT", "State": "active"}]'
+    poll(watcher)
+    if after is None:
+        del service.paths[path]
+    else:
+        service.paths[path] = after
+
+    poll(watcher, 200)
+
+    assert [notice.doubt for notice in seen] == [None, Doubt.OVER]
 
 
 def test_a_token_that_the_service_forgot_is_renewed_in_the_same_poll(

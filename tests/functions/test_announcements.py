@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from functions.handle_notice import handler as handle_notice
+from functions.record_report import handler as record_report
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
 from reprieve.domain.notice import NoticeKind
+from reprieve.protocol import ReportKind
 from tests.functions.test_handlers import metric
 from tests.fuzz.stage import Stage, on_stage
 
@@ -212,7 +214,32 @@ def test_what_announces_nothing_is_no_notice(
     assert metric(output, "EventsUnknown") == (1 if name == "ami-state-change" else 0)
 
 
-def test_a_change_that_is_over_is_told_and_not_acted_on(stage: Stage) -> None:
+def test_a_change_that_is_over_is_told_and_frees_a_host_that_only_waits(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = timedelta(days=3)
+    event = with_times(payload("health-scheduled-change", stage), stage, days.total_seconds())
+    stage.send(handle_notice, event)
     assert stage.send(handle_notice, payload("health-closed", stage)) == []
-    assert state(stage) is HostState.READY
-    assert any("maintenance notice" in text for text in told(stage))
+
+    host = stage.story.memory.host_rows[stage.taken.instance_id]
+    assert (host.state, host.notice) == (HostState.READY, None)
+    assert sum("maintenance notice" in text for text in told(stage)) == 2
+    assert metric(capsys.readouterr().out, "NoticesForeign") == 0
+
+
+def test_what_is_over_calls_nobody_back_who_drains_already(stage: Stage) -> None:
+    event = with_times(payload("health-scheduled-change", stage), stage, 300)
+    stage.send(handle_notice, event)
+    assert stage.send(handle_notice, payload("health-closed", stage)) == []
+    assert state(stage) is HostState.DRAINING
+
+
+def test_a_host_that_saw_it_called_off_is_believed(stage: Stage) -> None:
+    days = timedelta(days=3)
+    event = with_times(payload("health-scheduled-change", stage), stage, days.total_seconds())
+    stage.send(handle_notice, event)
+    said = {"notice": "maintenance", "channel": "metadata", "over": True}
+    over = stage.report(ReportKind.NOTICED, stage.taken, **said)
+    assert stage.send(record_report, over, sender=stage.taken.instance_id) == []
+    assert stage.story.memory.host_rows[stage.taken.instance_id].notice is None

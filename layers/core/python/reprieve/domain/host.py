@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Self
 
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.notice import Notice, escalate
+from reprieve.domain.notice import Doubt, Notice, escalate
 
 
 class Market(StrEnum):
@@ -80,6 +80,13 @@ class Host:
             return True
         stands_down_at = self.stands_down_at(clock)
         return stands_down_at is not None and now >= stands_down_at
+
+    def relieved(self, notice: Notice) -> Self:
+        """Return the host after *notice* that something is over, maintenance that is off, say."""
+        over = notice.doubt is Doubt.OVER and self.state is HostState.READY
+        if not over or self.notice is None or self.notice.kind is not notice.kind:
+            return self
+        return replace(self, notice=None, reason=f"{notice.kind}: {notice.doubt}")
 
     def stands_down_at(self, clock: NoticeClock) -> datetime | None:
         """Return when advice about it ends, if nothing follows; None for anything but advice."""

@@ -235,7 +235,7 @@ class HandleNotice:
     def _step(self, told: _Told, host: Host, known: _Known) -> _Step:
         match told.reaction.act:
             case Act.RECORD:
-                return self._record(told, host, host, known)
+                return self._record(told, host, host.relieved(told.notice), known)
             case Act.BELL | Act.STALE:
                 return self._look(told, host, known)
             case Act.ADVISE:

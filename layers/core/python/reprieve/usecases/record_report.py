@@ -10,7 +10,7 @@ from reprieve.domain.errors import MalformedError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import Event
 from reprieve.domain.lease import LeaseKey
-from reprieve.domain.notice import Channel, Notice, NoticeKind
+from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind
 from reprieve.domain.settlement import Decision
 from reprieve.ports.hosts import HostStore
 from reprieve.ports.rows import AddEvents, Rows, Snapshot, Wanted
@@ -133,6 +133,7 @@ def _notice(report: Report) -> Notice:
             noticed_at=report.at,
             channel=Channel(str(report.data.get("channel", Channel.METADATA))),
             reclaimed_at=report.at + timedelta(seconds=float(left)) if left is not None else None,
+            doubt=Doubt.OVER if report.data.get("over") is True else None,
         )
     except (KeyError, ValueError, OverflowError) as error:
         message = f"report noticed: {error}"
