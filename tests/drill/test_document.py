@@ -59,9 +59,15 @@ def test_times_are_scaled() -> None:
     assert scenario().real(60) == pytest.approx(3)
 
 
-def test_a_code_folder_starts_from_the_file() -> None:
-    read = parse(LEAST.replace("name: train", "name: train, code: ../code"), HERE)
-    assert read.jobs[0].code == Path("/code")
+def test_a_code_folder_starts_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "stories").mkdir()
+    text = LEAST.replace("name: train", "name: train, code: ../code")
+    read = parse(text, tmp_path / "stories" / "story.yaml")
+    assert read.jobs[0].code == (tmp_path / "code").resolve()
+    assert problems(text) == [
+        "/somewhere/story.yaml:4: jobs[0].code: /somewhere/../code is no folder: mend the path"
+    ]
 
 
 def test_steps_keep_their_order_and_say_when() -> None:
@@ -164,6 +170,20 @@ expect:
         ("- job: {name: train, do: resume}", "'resume' is not one of cancel, requeue, submit"),
         ("- fault: {service: s3, action: PutObject}", "steps[0].fault: 'then' is missing"),
         ("- event: {body: {}, times: 0}", "0 is less than 1"),
+        (
+            "- fault: {service: sts, action: '*', then: {reply: {}}}",
+            "steps[0].fault: 'sts' takes no reply, only an error",
+        ),
+        (
+            "- fault: {service: eventbridge, action: '*', then: {kill: after}}",
+            "then takes delay_seconds, drop, duplicate, pass",
+        ),
+        ("- fault: {service: s3, action: '*', then: {}}", "then takes delay_seconds, drop"),
+        (
+            "- pools: [{type: g5.xlrge, capacity: 0}]",
+            "steps[0].pools[0].type: no instance type is named 'g5.xlrge', did you mean",
+        ),
+        ("- host: {zone: us-west-2a, do: kill}", "no zone is named 'us-west-2a'"),
         ("- event: {body: {}, body: {}}", "'body' is given twice"),
         ("- event", "steps[0]: must be a mapping"),
     ],

@@ -115,7 +115,7 @@ def test_a_change_of_the_market_reaches_every_pool_that_it_means(theatre: Theatr
         + """
 steps:
   - pools: [{zone: us-east-1a, capacity: 0}]
-  - pools: [{zone: us-east-1z, capacity: 0}]
+  - pools: [{zone: us-east-1f, capacity: 0}]
 expect: {}
 """
     )

@@ -62,7 +62,7 @@ def load(path: Path) -> Scenario:
 
 def parse(text: str, path: Path) -> Scenario:
     """Read *text*; *path* is where its ``code`` folders start from and what errors name."""
-    raw, problems = read(text, SHAPE)
+    raw, problems = read(text, SHAPE, base=path.parent)
     if raw is INVALID:
         raise ScenarioError(path, problems)
     return Scenario(
@@ -73,19 +73,17 @@ def parse(text: str, path: Path) -> Scenario:
         stack=raw.get("stack"),
         world=WorldAction(raw["world"]) if "world" in raw else None,
         pools=tuple(CapacityOffer(**one) for one in raw["pools"]) if "pools" in raw else None,
-        jobs=tuple(_job(one, path) for one in raw["jobs"]),
+        jobs=tuple(_job(one) for one in raw["jobs"]),
         steps=tuple(_step(one) for one in raw.get("steps", [])),
         expect=_expected(raw["expect"]),
     )
 
 
-def _job(raw: dict[str, Any], path: Path) -> JobPlan:
+def _job(raw: dict[str, Any]) -> JobPlan:
     given = dict(raw)
-    code = given.pop("code", None)
     return JobPlan(
         name=given.pop("name"),
         command=tuple(given.pop("command")),
-        code=(path.parent / code).resolve() if code else None,
         env=tuple(given.pop("env", {}).items()),
         reference=tuple(given.pop("reference")) if "reference" in given else None,
         **given,

@@ -18,6 +18,8 @@ from reprieve_cli.drill.shape import (
     Either,
     Fields,
     Flag,
+    Folder,
+    Known,
     ListOf,
     MapOf,
     Name,
@@ -28,6 +30,9 @@ from reprieve_cli.drill.shape import (
     Whatever,
     Word,
 )
+from reprieve_cli.local.handle import REGION
+from reprieve_cli.local.world.catalogue import instance_types, zones_of
+from reprieve_cli.local.world.faults import FaultError, read_fault
 
 ACTIONS = ("event", "fault", "host", "job", "message", "object", "pools", "wait", "world")
 RESERVATION_TYPES = (
@@ -56,6 +61,8 @@ _MATCH: Shape = match.SHAPE
 _WHOLE = Number(least=1, whole=True)
 _FROM_ZERO = Number(least=0, whole=True)
 _CAPACITY = Number(least=0, whole=True, optional=True)
+_TYPE = Known("instance type", instance_types)
+_ZONE = Known("zone", lambda: zones_of(REGION))
 _PATTERN: dict[str, Shape] = {
     "service": Text(),
     "action": Text(),
@@ -91,6 +98,17 @@ def _conditions(extra: dict[str, Shape]) -> dict[str, Shape]:
 _WHEN = Cases(_conditions({}))
 _WAIT = Cases({"seconds": Fields({"seconds": Number(above=0)}), **_conditions(_WITHIN)})
 _EVENT = Fields({"body": Whatever(), "times": _WHOLE}, required=("body",))
+
+
+def _trouble(fault: dict[str, Any]) -> str | None:
+    """Say what the world would say of *fault*."""
+    try:
+        read_fault(fault)
+    except FaultError as error:
+        return str(error).removeprefix("fault: ")
+    return None
+
+
 _EFFECT = Fields(
     {
         "error": Fields(
@@ -123,13 +141,14 @@ _FAULT = Fields(
         "then": ListOf(_EFFECT, least=1, alone=True),
     },
     required=("service", "action", "then"),
+    check=_trouble,
 )
 _HOST = Fields(
     {
         "of": Name(),
         "attempt": _WHOLE,
         "nth": _WHOLE,
-        "zone": Text(),
+        "zone": _ZONE,
         "every": Flag(),
         "do": Text(HOST_ACTIONS),
         "channels": ListOf(Text(("metadata", "event"))),
@@ -185,8 +204,8 @@ _WORLD = Fields(
 )
 _MARKET_CHANGE = Fields(
     {
-        "type": Text(),
-        "zone": Text(),
+        "type": _TYPE,
+        "zone": _ZONE,
         "market": Text(MARKETS),
         "price": Number(above=0),
         "capacity": _CAPACITY,
@@ -214,7 +233,7 @@ _JOB = Fields(
     {
         "name": Name(defined=True),
         "command": ListOf(Word(), least=1),
-        "code": Text(),
+        "code": Folder(),
         "setup": Text(),
         "env": MapOf(Word()),
         "save_every": Text(),
@@ -226,8 +245,8 @@ _JOB = Fields(
 )
 _OFFER = Fields(
     {
-        "type": Text(),
-        "zone": Text(),
+        "type": _TYPE,
+        "zone": _ZONE,
         "market": Text(MARKETS),
         "price": Number(above=0),
         "capacity": _CAPACITY,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
@@ -43,8 +44,9 @@ class Problem:
 
 @dataclass(slots=True)
 class Problems:
-    """Collects them."""
+    """Collects them; folders in the document start from *base*."""
 
+    base: Path = Path()
     found: list[Problem] = field(default_factory=list)
     _defined: set[str] = field(default_factory=set)
     _used: list[tuple[yaml.Node, str, str]] = field(default_factory=list)
@@ -82,9 +84,9 @@ class Shape(Protocol):
         """Return what can be read, as JSON Schema."""
 
 
-def read(text: str, shape: Shape) -> tuple[Any, list[Problem]]:
+def read(text: str, shape: Shape, *, base: Path = Path()) -> tuple[Any, list[Problem]]:
     """Return the value of the YAML *text* and its problems, by line; no value if there are any."""
-    problems = Problems()
+    problems = Problems(base)
     try:
         node = yaml.compose(text, Loader=_Loader)
         value = INVALID if node is None else shape.read(node, "", problems)
@@ -141,6 +143,42 @@ class Name:
         if text is not INVALID:
             (problems.define if self.defined else problems.use)(node, where, text)
         return text
+
+    def schema(self) -> Schema:
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One of many names of a *kind*, too many to list: a wrong one is told with the nearest."""
+
+    kind: str
+    names: Callable[[], Collection[str]]
+
+    def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
+        text = Text().read(node, where, problems)
+        if text is INVALID or text in self.names():
+            return text
+        near = difflib.get_close_matches(text, self.names(), n=1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        return problems.note(node, where, f"no {self.kind} is named {text!r}{hint}")
+
+    def schema(self) -> Schema:
+        return Text().schema()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The path of a folder, from the document's own."""
+
+    def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
+        text = Text().read(node, where, problems)
+        if text is INVALID:
+            return INVALID
+        folder = problems.base / text
+        if not folder.is_dir():
+            return problems.note(node, where, f"{folder} is no folder: mend the path")
+        return folder.resolve()
 
     def schema(self) -> Schema:
         return Text().schema()
@@ -302,11 +340,14 @@ class Fields:
     by: str = ""
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
     listed: bool = True
+    check: Callable[[dict[str, Any]], str | None] | None = None
+    """Says what is wrong with the whole, once each part is right."""
 
     def read(self, node: yaml.Node, where: str, problems: Problems) -> Any:
         found = _pairs(node, where, problems)
         if found is INVALID:
             return INVALID
+        before = len(problems.found)
         for name in self.required:
             if name not in found:
                 problems.note(node, where or "scenario", f"{name!r} is missing")
@@ -321,6 +362,10 @@ class Fields:
             if values.get(self.by) not in self.only[name]:
                 text = f"{name!r} goes with {self.by}: {_all(self.only[name])} only"
                 problems.note(found[name][0], where, text)
+        if self.check and len(problems.found) == before:
+            trouble = self.check(values)
+            if trouble:
+                return problems.note(node, where, trouble)
         return values
 
     def _value(self, name: str, node: yaml.Node, where: str, problems: Problems) -> Any:

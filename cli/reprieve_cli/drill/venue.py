@@ -43,7 +43,10 @@ def of_its_own(scenario: Scenario, show: Show) -> Iterator[tuple[Stage, embedded
         show("starting a cloud")
         cloud = stack.enter_context(embedded.start(notice_seconds=scenario.notice_seconds))
         show("synthesising the stack")
-        localized = preparing.result()
+        try:
+            localized = preparing.result()
+        except BadInputError as error:
+            raise BadInputError(f"{scenario.path}: stack: {error}") from error
         show("deploying it")
         provision(cloud, localized)
         stage = open_stage(cloud.env, cloud.control, notice_seconds=cloud.notice_seconds)
