@@ -12,15 +12,16 @@ from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_hosts import RIVALS, DynamoHostStore
 from reprieve.adapters.keys import Key
 from reprieve.domain.capacity import Cold
-from reprieve.domain.errors import StaleError
+from reprieve.domain.errors import StaleError, UnknownOutcomeError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
 from reprieve.domain.notice import NoticeKind
 from reprieve.domain.order import OrderState
-from reprieve.ports.rows import Chill
+from reprieve.ports.rows import Chill, PutHost, Wanted
 from tests.builders import (
     HOST,
     NOON,
+    OTHER_HOST,
     POOL,
     SPOT_A,
     a_host,
@@ -87,6 +88,24 @@ def test_the_index_names_what_lives_and_forgets_what_is_over(dynamodb: DynamoDBC
     place(stores.rows, an_order(state=OrderState.NOT_NEEDED), was=order)
 
     assert listed() == set()
+
+
+def test_a_row_that_makes_no_sense_spoils_no_other(dynamodb: DynamoDBClient) -> None:
+    stores = in_table(dynamodb, NOON)
+    stores.rows.commit([PutHost(a_host(), new=True), PutHost(a_host(OTHER_HOST), new=True)])
+    dynamodb.update_item(
+        TableName=TABLE,
+        Key={"pk": {"S": f"HOST#{HOST}"}, "sk": {"S": "HOST"}},
+        UpdateExpression="SET #state = :state",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":state": {"S": "UPSIDE-DOWN"}},
+    )
+
+    seen = stores.rows.read(Wanted(hosts=frozenset({HOST, OTHER_HOST})))
+
+    assert seen.host(OTHER_HOST) == a_host(OTHER_HOST)
+    with pytest.raises(UnknownOutcomeError, match=HOST):
+        seen.host(HOST)
 
 
 def test_keys_sort_by_number(dynamodb: DynamoDBClient) -> None:

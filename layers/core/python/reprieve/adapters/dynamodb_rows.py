@@ -25,7 +25,7 @@ from reprieve.adapters.dynamodb import (
 from reprieve.adapters.keys import Key
 from reprieve.domain.capacity import Cold
 from reprieve.domain.economics.pools import History
-from reprieve.domain.errors import StaleError
+from reprieve.domain.errors import MalformedError, StaleError
 from reprieve.domain.host import CapacityPool, Host, HostState
 from reprieve.domain.job import TERMINAL, Attempt, Event, Job
 from reprieve.domain.lease import Holds, Lease, LeaseKey, LeaseState
@@ -81,11 +81,16 @@ class DynamoRows:
         }
         found, left = self._table.get_most(names)
         rows: dict[str, dict[Any, Any]] = {kind: {} for kind in KINDS}
+        spoilt: set[Key] = set()
         for key, item in found.items():
             kind, name = names[key]
-            if kind != "holds" or "beat" in item:  # without it: what a stranger's drop left
+            if kind == "holds" and "beat" not in item:  # what a stranger's drop left
+                continue
+            try:
                 rows[kind][name] = from_item(KINDS[kind][1], item)
-        unread = _named(names[key] for key in left)
+            except MalformedError:
+                spoilt.add(key)
+        unread = _named(names[key] for key in left | spoilt)
         return Snapshot(**rows, read=wanted - unread, unread=unread)
 
     def commit(self, writes: Sequence[Write]) -> None:

@@ -61,8 +61,8 @@ class Snapshot:
     """
     Rows as strong reads found them, by name; what doesn't exist isn't in its mapping.
 
-    *unread* are those that the table didn't get to: who asks for one by a method hears
-    ``UnknownOutcomeError``, and everybody else goes on.
+    *unread* are those that the table didn't get to, and those that make no sense: who asks
+    for one by a method hears ``UnknownOutcomeError``, and everybody else goes on.
     """
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
