@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from reprieve_cli.errors import AnswerIsNoError, BadInputError
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".reprieve" / "assemblies"
 POLL_SECONDS = 0.2
+CALLED_OFF = "the synthesis was called off"
 KEPT = 4  # assemblies, about 50 MB each
 
 # Everything that the template and its assets are made from; the host's wheel holds the CLI too.
@@ -49,12 +52,34 @@ def synthesise(context: Mapping[str, Any], *, called_off: threading.Event | None
         raise BadInputError("this needs a checkout of the repository: clone it, then `make demo`")
     wanted = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"] | context
     folder = CACHE / _digest(wanted)
-    if not (folder / "manifest.json").is_file():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        _synthesise(wanted, folder, called_off or threading.Event())
-    os.utime(folder)
-    _forget_old()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(called_off or threading.Event()) as going:
+        if not (folder / "manifest.json").is_file():
+            _synthesise(wanted, folder, going)
+        os.utime(folder)
+        _forget_old()
     return folder
+
+
+@contextmanager
+def _one_at_a_time(called_off: threading.Event) -> Iterator[threading.Event]:
+    """Wait for whoever synthesises here already: it may be the same, and it takes both cores."""
+    directory = os.open(CACHE, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        while not _locked(directory):
+            if called_off.wait(POLL_SECONDS):
+                raise AnswerIsNoError(CALLED_OFF)
+        yield called_off
+    finally:
+        os.close(directory)
+
+
+def _locked(directory: int) -> bool:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _synthesise(context: Mapping[str, Any], folder: Path, called_off: threading.Event) -> None:
@@ -102,7 +127,7 @@ def _run_app(
                 if called_off.is_set():
                     process.send_signal(signal.SIGINT)  # it removes what it has made, as on Ctrl-C
                     process.communicate()
-                    raise AnswerIsNoError("the synthesis was called off") from None
+                    raise AnswerIsNoError(CALLED_OFF) from None
                 continue
             return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,15 @@ def test_one_that_is_called_off_ends_at_once_and_leaves_no_half_assembly(
         assembly.synthesise({}, called_off=called_off)
 
     assert list((root / ".reprieve").iterdir()) == []
+
+
+def test_two_at_once_synthesise_once(checkout: Callable[[str], Path]) -> None:
+    root = checkout("import time; time.sleep(0.5)")
+
+    with ThreadPoolExecutor(2) as pool:
+        folders = set(pool.map(assembly.synthesise, [{}, {}]))
+
+    assert len(folders) == len(synthesised(root)) == 1
 
 
 def test_outside_a_checkout_there_is_nothing_to_synthesise(
