@@ -242,7 +242,6 @@ def test_dead_time_by_how_the_end_was_learnt() -> None:
         boot_seconds=180,
         restore_seconds=60,
         emergency_seconds=45,
-        delivery_seconds=5,
         detection_seconds=360,
     )
     assert k.replaced_at_notice == 240

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,14 @@ def test_a_gang_lives_while_all_its_hosts_do(tmp_path: Path) -> None:
         trace.for_gang(3)
     probes = traces.load("us-west-2")
     assert probes.for_gang(16).pools == probes.pools
+
+
+def test_every_data_file_is_named_with_its_source_and_licence() -> None:
+    folder = resources.files("reprieve_cli.economics") / "data"
+    names = {item.name for item in folder.iterdir()}
+    sources = (folder / "SOURCES.md").read_text("utf-8")
+    data = names - {"SOURCES.md", "LICENSE-Apache-2.0.txt"}
+    assert {shipped.file for shipped in traces.SHIPPED.values()} < data
+    assert all(name in sources for name in names - {"SOURCES.md"})
+    assert "Permission is hereby granted" in sources
+    assert "MIT, (c) 2025 FrontierCS Team" in sources

@@ -43,6 +43,7 @@ def _policy(row: Row) -> dict[str, Any]:
         "goodput": row.goodput,
         "interruptions": row.interruptions,
         "launches": row.launches,
+        "failed_launches": row.failed_launches,
         "ci95": {
             "cost_index": _estimate(row.cost_index),
             "makespan_hours": _estimate(row.makespan_hours),

@@ -77,6 +77,7 @@ class Row:
     deadline_misses: int
     interruptions: float
     launches: float
+    failed_launches: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +198,7 @@ def _row(scenario: Scenario, policy: Policy, outcomes: Sequence[Outcome]) -> Row
         ),
         interruptions=fmean(outcome.interruptions for outcome in outcomes),
         launches=fmean(outcome.launches for outcome in outcomes),
+        failed_launches=fmean(outcome.refused for outcome in outcomes),
     )
 
 

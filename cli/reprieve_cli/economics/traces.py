@@ -82,7 +82,6 @@ class Trace:
 @dataclass(frozen=True, slots=True)
 class _Shipped:
     file: str
-    title: str
     pool: tuple[str, str] = ("", "")
     assumptions: tuple[str, ...] = field(default=())
 
@@ -96,7 +95,6 @@ _NODES = (
 SHIPPED: dict[str, _Shipped] = {
     "us-west-2": _Shipped(
         "us-west-2-2022-10.json",
-        "launch probes of 8 pools in us-west-2, 2022-10",
         assumptions=(
             "a failed probe counts as a reclaim of the host held, which overstates the hazard",
             "the pools are anonymous and cost the same, though K80 and V100 hosts are mixed",
@@ -104,19 +102,16 @@ SHIPPED: dict[str, _Shipped] = {
     ),
     "bamboo-p3": _Shipped(
         "bamboo-aws-p3-trace.csv",
-        "node log of AWS p3, up to 32 nodes",
         ("p3", "aws-1a"),
         (_NODES, _REPEATED),
     ),
     "bamboo-g4dn": _Shipped(
         "bamboo-aws-g4dn-trace.csv",
-        "node log of AWS g4dn, up to 24 nodes",
         ("g4dn", "aws-1a"),
         (_NODES, _REPEATED),
     ),
     "bamboo-a100": _Shipped(
         "bamboo-gcp-a100.csv",
-        "node counts of GCP A100, 2021-12",
         ("a2-highgpu-1g", "us-east1-b"),
         (
             "counts only: the node that came last is taken first",

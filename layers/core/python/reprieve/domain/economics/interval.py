@@ -133,7 +133,6 @@ class Recovery:
     boot_seconds: float
     restore_seconds: float
     emergency_seconds: float = 0.0
-    delivery_seconds: float = 0.0
     detection_seconds: float = 0.0
     notice_seconds: float = 120.0
 
@@ -144,7 +143,7 @@ class Recovery:
 
     @property
     def replaced_at_death(self) -> float:
-        """K = (120-D) + D + B + R: the job saved and stopped, and nobody acted until the end."""
+        """K = 120 s + B + R: the job saved and stopped, and nobody acted until the end."""
         return self.notice_seconds + self.boot_seconds + self.restore_seconds
 
     @property
