@@ -15,6 +15,8 @@ MANUAL = ROOT / "docs" / "operations.md"
 WATCHED_BY_HAND = {
     "configuration",
     "deploying-again-and-removing",
+    "draining-a-host",
+    "hosts-that-others-launch",
     "what-it-costs-when-nothing-runs",
 }
 
