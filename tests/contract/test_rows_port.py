@@ -371,6 +371,14 @@ def test_an_event_said_twice_in_one_commit_is_stored_once(stores: Stores) -> Non
     assert stores.jobs.events("job-1") == [said]
 
 
+def test_an_event_handled_twice_is_stored_once_with_its_last_lag(stores: Stores) -> None:
+    for lag in (0.5, 15.25):
+        said = an_event(2, "notice", data={"channel": "event", "lag_seconds": lag})
+        stores.rows.commit([AddEvents("job-1", (said,))])
+
+    assert stores.jobs.events("job-1") == [said]
+
+
 def test_nothing_to_write_is_no_call(stores: Stores) -> None:
     stores.rows.commit([])
     stores.rows.commit([AddEvents("job-1", ())])

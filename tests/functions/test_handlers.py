@@ -149,6 +149,35 @@ def test_a_row_that_the_table_does_not_get_to_delays_nobody_else(
     assert story.memory.host_rows[b.instance_id].state is HostState.DRAINING
 
 
+def test_a_table_that_does_not_answer_is_asked_again_in_seconds(
+    story: Story, install: Install, context: Context
+) -> None:
+    sqs = install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+
+    def silent(operation: str) -> None:
+        if operation == "rows.read":
+            raise UnknownOutcomeError("no answer")
+
+    story.memory.before = silent
+    assert failed(handle_notice.lambda_handler(records(warning(host, story)), context)) == ["m1"]
+    assert sqs.change_message_visibility.call_args.kwargs["VisibilityTimeout"] == 2
+
+
+def test_the_timeline_says_how_late_a_notice_was_handled_and_says_it_once(
+    story: Story, install: Install, context: Context
+) -> None:
+    install(handle_notice, HandleNoticeSettings)
+    (host,) = fleet_of(story, 1)
+    assert host.key
+    event = warning(host, story)
+    for seconds in (1.5, 2.0):
+        story.later(seconds)
+        handle_notice.lambda_handler(records(event), context)
+    (notice,) = [e for e in story.memory.jobs.events(host.key.job) if e.kind == "notice"]
+    assert notice.data["lag_seconds"] == 3.5
+
+
 def test_poison_comes_back_alone_and_its_neighbours_pass(
     story: Story, install: Install, context: Context
 ) -> None:

@@ -12,6 +12,7 @@ from reprieve.domain.lease import LeaseKey
 from reprieve.domain.order import Order
 from reprieve.ports.jobs import Live
 from reprieve.ports.orders import LISTED_ORDERS
+from reprieve.ports.rows import LAG
 
 Key = tuple[str, str]
 
@@ -33,7 +34,8 @@ def attempt(job_id: str, n: int) -> Key:
 
 def event(job_id: str, said: Event) -> Key:
     """Return a key made of the content, so that a redelivered event overwrites itself."""
-    content = json.dumps([said.kind, said.text, said.attempt, said.data], sort_keys=True)
+    facts = {name: fact for name, fact in said.data.items() if name != LAG}
+    content = json.dumps([said.kind, said.text, said.attempt, facts], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return f"JOB#{job_id}", f"{EVENT_PREFIX}{_milliseconds(said.at):013d}#{digest}"
 

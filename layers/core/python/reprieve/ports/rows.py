@@ -24,6 +24,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 OrderKey = tuple[str, int]  # job, attempt to be hosted
 TryKey = tuple[str, int, int]  # job, attempt, try
+LAG = "lag_seconds"  # of an event: how long it took to be handled, which is no part of what it says
 ColdKey = tuple[str, CapacityPool]  # pool, what was asked of EC2
 
 
@@ -194,7 +195,7 @@ class NoteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AddEvents:
-    """Append to a job's timeline; the same event said twice is stored once."""
+    """Append to a job's timeline; the same event said twice is stored once, whatever its lag."""
 
     job: str
     events: tuple[Event, ...]

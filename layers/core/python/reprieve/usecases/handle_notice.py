@@ -17,6 +17,7 @@ from reprieve.domain.notice import Act, Channel, Notice, NoticeKind, Reaction, e
 from reprieve.domain.settlement import Decision, Facts, Nothing, decide
 from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.rows import (
+    LAG,
     AddEvents,
     Chill,
     ColdKey,
@@ -135,7 +136,10 @@ class HandleNotice:
         wrong about one host is tried again after the others, and keeps nobody waiting.
         """
         if seen is None:
-            seen = self.rows.read(_hosts(notice.instance_id for notice in notices))
+            try:
+                seen = self.rows.read(_hosts(notice.instance_id for notice in notices))
+            except UnknownOutcomeError as error:
+                return [Handled(notice, failure=error) for notice in notices]
         ours: list[_Told] = []
         others: list[Handled] = []
         for notice in notices:
@@ -248,7 +252,7 @@ class HandleNotice:
     def _record(self, told: _Told, host: Host, after: Host, known: _Known) -> _Step:
         """Note what was said, and change no job."""
         keys = sorted(known.holds(told.host).leases, key=str)
-        lines = [AddEvents(key.job, (_line(told, key.attempt),)) for key in keys]
+        lines = [AddEvents(key.job, (self._line(told, key.attempt),)) for key in keys]
         chill = self._chill(told.notice, host, known) if after != host else ()
         return _Step(
             Effects((*_moved(host, after), *chill, *lines)),
@@ -277,7 +281,7 @@ class HandleNotice:
             order = known.seen.order(job.id, job.attempt)
             facts = Facts(job, lease, host, instance=state, order=order)
             decision, decided = self._settled(facts, known)
-            lines = (_line(told, lease.key.attempt),) if told.reaction.act is Act.STALE else ()
+            lines = (self._line(told, lease.key.attempt),) if told.reaction.act is Act.STALE else ()
             work += decided + Effects((AddEvents(job.id, lines),) if lines else ())
             decisions.append(decision)
             jobs.append(job.id)
@@ -301,11 +305,15 @@ class HandleNotice:
             attempt = lease.key.attempt
             decision, decided = self._settled(Facts(job, lease, after), known)
             replacement = self._replacement(notice, job, lease, known)
-            line = Effects((AddEvents(job.id, (_line(told, attempt),)),))
+            line = Effects((AddEvents(job.id, (self._line(told, attempt),)),))
             work += decided + replacement + line
             decisions.append(decision)
             jobs.append(job.id)
         return _Step(work, tuple(jobs), tuple(decisions))
+
+    def _line(self, told: _Told, attempt: int) -> Event:
+        unheeded = told.reaction.reason if told.reaction.act in UNHEEDED else ""
+        return notice_event(told.notice, attempt, now=self.now(), unheeded=unheeded)
 
     def _replacement(
         self, notice: Notice, job: Job, lease: Lease, known: _Known, *, spare: bool = False
@@ -363,10 +371,11 @@ def alike(notices: Iterable[Notice], *, within: timedelta) -> list[Notice]:
     return found
 
 
-def notice_event(notice: Notice, attempt: int, *, unheeded: str = "") -> Event:
+def notice_event(notice: Notice, attempt: int, *, now: datetime, unheeded: str = "") -> Event:
     """
     Return the timeline's line about *notice*; whoever stores it, it is stored once.
 
+    Its lag is how long after it was made it is handled, *now*; the newest handling counts.
     *unheeded* is why nothing was done about it.
     """
     seen = f"seen by {notice.channel}"
@@ -375,6 +384,7 @@ def notice_event(notice: Notice, attempt: int, *, unheeded: str = "") -> Event:
         "kind": notice.kind,
         "channel": notice.channel,
         "host": notice.instance_id,
+        LAG: round((now - notice.noticed_at).total_seconds(), 3),
     }
     if notice.detail:
         data["detail"] = notice.detail
@@ -382,11 +392,6 @@ def notice_event(notice: Notice, attempt: int, *, unheeded: str = "") -> Event:
         data["reason"] = unheeded
         words = f"{unheeded}, {seen}"
     return Event(notice.noticed_at, "notice", words, attempt, data)
-
-
-def _line(told: _Told, attempt: int) -> Event:
-    unheeded = told.reaction.reason if told.reaction.act in UNHEEDED else ""
-    return notice_event(told.notice, attempt, unheeded=unheeded)
 
 
 def _late(result: Handled) -> bool:

@@ -25,7 +25,7 @@ LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
 MOST_SECONDS = 1e8
 # Stages of a save in the order in which they are reached, as the receipt names them.
-STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "flushed", "released")
+STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "released")
 
 
 class Refusal(StrEnum):
@@ -94,7 +94,7 @@ class RecordReport:
             raise handled.failure
         key = report.key
         if key and key.job not in handled.jobs and _holds(key, report.instance_id, seen):
-            late = notice_event(notice, key.attempt)
+            late = notice_event(notice, key.attempt, now=self.handle_notice.now())
             self.rows.commit([AddEvents(key.job, (late,))])
         return Recorded(report, handled=handled)
 
