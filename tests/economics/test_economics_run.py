@@ -13,7 +13,7 @@ from reprieve.domain.economics.recall import SuccessRate
 from reprieve_cli.economics.forecast import forecast
 from reprieve_cli.economics.jobfile import Checkpoints, KnownPool, PlannedJob
 from reprieve_cli.economics.market import Market
-from reprieve_cli.economics.policies import POLICIES, REPRIEVE, VARIANTS, Policy, Saving
+from reprieve_cli.economics.policies import POLICIES, REPRIEVE, VARIANTS, Leaving, Policy, Saving
 from reprieve_cli.economics.production import Planner
 from reprieve_cli.economics.queueing import play
 from reprieve_cli.economics.run import Host, Outcome, Progress, Run
@@ -99,9 +99,16 @@ def test_a_first_hour_that_ec2_takes_back_is_free() -> None:
     free = played(trace)
     charged = played(trace, world=replace(WORLD, first_hour_credit=False))
     assert charged.usd - free.usd == pytest.approx(0.918 * 0.75)
-    left_at_once = played(trace, replace(FIXED, waits_for_reclaim=False))
+    left_at_once = played(trace, replace(FIXED, leaves=Leaving.AT_ONCE))
     # Notice after 43 min and 5 s, saved 45 s later, and that is what it pays.
     assert left_at_once.usd - free.usd == pytest.approx(0.918 * (2700 - 120 + 5 + 45) / HOUR)
+
+
+def test_after_the_first_hour_staying_until_the_reclaim_costs_its_seconds() -> None:
+    trace = only(((0.0, 1.5 * HOUR),), 2.0 * HOUR)
+    leaves = played(trace)
+    stays = played(trace, replace(FIXED, leaves=Leaving.NEVER))
+    assert stays.usd - leaves.usd == pytest.approx(0.918 * (120 - 5 - 45) / HOUR)
 
 
 def test_without_recall_what_was_not_durable_is_lost() -> None:
@@ -251,7 +258,7 @@ def test_a_poisson_market_wastes_what_the_formula_says(
         launch_seconds=0, history_hours=0, horizon_hours=2000, delivery_seconds=0,
         first_hour_credit=False,
     )  # fmt: skip
-    policy = replace(REPRIEVE, waits_for_reclaim=False)
+    policy = replace(REPRIEVE, leaves=Leaving.AT_ONCE)
     spent = 0.0
     luck = random.Random(7)
     for index in range(40):

@@ -32,6 +32,14 @@ class Saving(StrEnum):
     BEST = "T* with the recall seen so far, clamped"
 
 
+class Leaving(StrEnum):
+    """What a host does between its last checkpoint and its reclaim."""
+
+    AT_ONCE = "it terminates itself"
+    UNLESS_FREE = "it stays in its first hour, which is free, and terminates itself later"
+    NEVER = "it stays"
+
+
 class DeadlineRule(StrEnum):
     """What is done for a deadline."""
 
@@ -51,7 +59,7 @@ class Policy:
     saving: Saving
     answers_notice: bool = False
     replaces_at_notice: bool = False
-    waits_for_reclaim: bool = False
+    leaves: Leaving = Leaving.AT_ONCE
     counts_credit: bool = False
     detection_seconds: float = 20.0
     deadline: DeadlineRule = DeadlineRule.NONE
@@ -67,7 +75,7 @@ REPRIEVE = Policy(
     saving=S.BEST,
     answers_notice=True,
     replaces_at_notice=True,
-    waits_for_reclaim=True,
+    leaves=Leaving.UNLESS_FREE,
     detection_seconds=360.0,
     deadline=DeadlineRule.UNIFORM_DURABLE,
     ours=True,
@@ -165,7 +173,7 @@ VARIANTS: dict[str, Policy] = {
             REPRIEVE,
             name="no-waiting",
             label="Reprieve, leaves at once",
-            waits_for_reclaim=False,
+            leaves=Leaving.AT_ONCE,
         ),
         replace(
             REPRIEVE,
@@ -177,9 +185,9 @@ VARIANTS: dict[str, Policy] = {
         replace(
             REPRIEVE,
             name="switches-off",
-            label="Reprieve, every 30 min, leaves at once",
+            label="Reprieve, every 30 min, stays until reclaimed",
             saving=S.FIXED,
-            waits_for_reclaim=False,
+            leaves=Leaving.NEVER,
             deadline=DeadlineRule.NONE,
         ),
         Policy(

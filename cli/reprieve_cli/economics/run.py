@@ -20,7 +20,7 @@ from reprieve.domain.economics.recall import SuccessRate
 from reprieve.domain.economics.spending import HOUR_SECONDS
 from reprieve_cli.economics.market import Market, Pool
 from reprieve_cli.economics.placement import ASK, Found, Memory
-from reprieve_cli.economics.policies import DeadlineRule, Placement, Policy, Saving
+from reprieve_cli.economics.policies import DeadlineRule, Leaving, Placement, Policy, Saving
 from reprieve_cli.economics.production import Planner
 from reprieve_cli.economics.scenario import Job, World
 
@@ -241,12 +241,19 @@ class Run:
 
     def _leave(self, host: Host, done_at: float) -> float:
         """End a host that has nothing left to do before its reclaim; return when."""
-        waits = self.policy.waits_for_reclaim and spending.waits_for_reclaim(
-            launched_ago_at_reclaim=timedelta(seconds=host.reclaimed - host.launched)
-        )
-        ended = host.reclaimed if waits else done_at
+        ended = host.reclaimed if self._stays(host) else done_at
         self._end(host, ended, reclaimed=ended >= host.reclaimed, interrupted=True)
         return ended
+
+    def _stays(self, host: Host) -> bool:
+        match self.policy.leaves:
+            case Leaving.AT_ONCE:
+                return False
+            case Leaving.NEVER:
+                return True
+            case Leaving.UNLESS_FREE:
+                age = timedelta(seconds=host.reclaimed - host.launched)
+                return spending.waits_for_reclaim(launched_ago_at_reclaim=age)
 
     def _reclaimed(self, host: Host, progress: Progress) -> Handover:
         """Run into the end."""
