@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from reprieve.domain.capacity import Census, Pool
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.errors import MalformedError
+from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import Host, InstanceState
 from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import Lease, LeaseState
@@ -148,7 +148,7 @@ class Look:
     now: Callable[[], datetime]
 
     def __call__(self, pool: Pool, swept: Swept) -> View:
-        """Return the pool; rows that can't be understood are told as failures."""
+        """Return the pool; rows that couldn't be read are told as failures."""
         live = self.jobs.live(pool.name)
         named = (*(i for i, _ in live.hosts), *swept.strays.adopted.get(pool.name, ()))
         hosts = tuple(dict.fromkeys(named))
@@ -167,17 +167,15 @@ class Look:
         )
 
     def again(self, wanted: Wanted, swept: Swept) -> Snapshot:
-        """Read; a row that can't be understood is left out, and told, and hides no other."""
+        """Read; a row that couldn't be read, or makes no sense, is told and hides no other."""
         if not wanted:
             return Snapshot()
-        try:
-            return self.rows.read(wanted)
-        except MalformedError as error:
-            halves = _halves(wanted)
-            if halves is None:
-                swept.failures.append(error)
-                return Snapshot(unread=wanted)
-            return self.again(halves[0], swept) | self.again(halves[1], swept)
+        read = self.rows.read(wanted)
+        for kind in fields(read.unread):
+            for name in getattr(read.unread, kind.name):
+                failure = UnknownOutcomeError(f"{kind.name}: {name} couldn't be read")
+                swept.failures.append(failure)
+        return read
 
     def _rows(self, live: Live, hosts: tuple[str, ...], swept: Swept) -> Snapshot:
         """Read what the index names, then what those rows name."""
@@ -258,17 +256,3 @@ def waiting(instance_id: str, *, heard: bool) -> str:
 def looking(job: Job) -> str:
     """Name the subject that counts sweeps in which an attempt was waiting."""
     return f"commits {job.id}#{job.attempt}"
-
-
-def _halves(wanted: Wanted) -> tuple[Wanted, Wanted] | None:
-    """Return the names in two halves; None if there is only one."""
-    names = [(f.name, name) for f in fields(wanted) for name in getattr(wanted, f.name)]
-    if len(names) == 1:
-        return None
-    middle = len(names) // 2
-    return _named(names[:middle]), _named(names[middle:])
-
-
-def _named(names: Sequence[tuple[str, Any]]) -> Wanted:
-    kinds = {kind for kind, _ in names}
-    return Wanted(**{k: frozenset(name for kind, name in names if kind == k) for k in kinds})
