@@ -86,8 +86,9 @@ def tell(terminal: Terminal, plan: Forecast) -> None:
     )
     if plan.deadline:
         terminal.line(
-            f"- the deadline is guarded: with less than {plan.deadline.switch_slack_hours:.1f} h "
-            "of slack an idle job goes on demand and stays there",
+            f"- to be sure of the deadline, go on demand once less than "
+            f"{plan.deadline.switch_slack_hours:.1f} h of slack is left: nothing does that by "
+            "itself yet",
             indent=2,
         )
     terminal.line()
