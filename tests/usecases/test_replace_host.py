@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from reprieve.domain.host import CapacityPool, HostState, Market
 from reprieve.domain.job import JobStatus
 from reprieve.domain.needs import Needs
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, OrderState, order_for
-from reprieve.ports.rows import PutOrder
+from reprieve.ports.rows import PutOrder, Snapshot, Wanted
 from reprieve.protocol import OrderMessage
 from reprieve.usecases.known_pool import Filled
 from tests.builders import SPOT_A, SPOT_B
@@ -455,3 +456,27 @@ def test_an_order_costs_four_calls_when_prices_are_kept(*, known: bool) -> None:
     assert spent == ["orders.listing", *prices, "rows.commit", "fleet.launch", "rows.commit"]
     host = next(reversed(story.memory.host_rows.values()))
     assert host.usd_per_hour == 0.4
+
+
+def test_an_order_is_not_closed_for_a_host_that_was_claimed_meanwhile() -> None:
+    story = Story(pool=a_pool(max_hosts=5))
+    story.submit()
+    host = story.launch()
+    first = story.take_ticket()
+    second = story.submit()
+    read = story.memory.rows.read
+
+    def read_then_claimed(wanted: Wanted) -> Snapshot:
+        """Answer as a batch read may: the job as of later than what its host holds."""
+        snapshot = read(wanted)
+        if host.key is None and wanted.holds:
+            host.claim(first)
+            story.uses.settle(first.job)
+            return replace(snapshot, jobs=dict(read(wanted).jobs))
+        return snapshot
+
+    story.memory.rows.read = read_then_claimed  # type: ignore[method-assign]
+    (filled,) = fill(story, (second, 1))
+
+    assert len(filled.launched) == 1
+    assert order_of(story, second).state is OrderState.LANDED

@@ -156,6 +156,7 @@ class Census:
             for host in self.hosts
             if host.state is HostState.READY
             and self._beat(host) == 0
+            and not self._leases(host)
             and now - host.launched_at < clock.boot
         ]
 
@@ -204,6 +205,11 @@ class Census:
     def counted(self) -> list[Host]:
         """Return the hosts that count against the caps: not those already on their way out."""
         return counted(self.hosts)
+
+    def free(self, *, now: datetime, clock: NoticeClock) -> list[Holds]:
+        """Return the rows that say of the hosts counted as supply that they hold nothing."""
+        there = [*self.idle(now=now, clock=clock), *self.booting(now=now, clock=clock)]
+        return [self.holds[h.instance_id] for h in there if h.instance_id in self.holds]
 
     def _beat(self, host: Host) -> int:
         holds = self.holds.get(host.instance_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -15,15 +15,16 @@ from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host, HostState, Market
 from reprieve.domain.job import Job
-from reprieve.domain.lease import Lease
+from reprieve.domain.lease import Holds, Lease
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, OrderState
 from reprieve.domain.planning import View
 from reprieve.ports.cloud import Fleet
 from reprieve.ports.orders import Listing, OrderStore
-from reprieve.ports.rows import OrderKey, PutOrder, PutQuotes, Rows, Snapshot
+from reprieve.ports.rows import OrderKey, PutOrder, PutQuotes, Rows, Snapshot, Unchanged
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
 
+MOST_PROOFS = 90  # of a transaction's 100 actions
 REREADS = 3  # of one order whose rows keep changing
 QUOTES_TRUSTED = timedelta(hours=1)  # EC2 moves Spot prices slowly
 
@@ -129,11 +130,17 @@ class Known:
             message = f"order {order.member} keeps changing"
             raise StaleError(message)
 
-    def close(self, order: Order, reason: str) -> None:
-        """End *order* without a launch; one that is closed already keeps what it says."""
+    def close(self, order: Order, reason: str, *, if_free: Sequence[Holds] = ()) -> None:
+        """
+        End *order* without a launch; one that is closed already keeps what it says.
+
+        *if_free*: the hosts that make a launch unnecessary must still hold nothing, since
+        rows that were read together need not have been true together.
+        """
         if order.state is OrderState.OPEN:
             over = closed(order, reason, now=self.means.now())
-            self.means.rows.commit([PutOrder(over, was=order)])
+            proofs = [Unchanged(holds) for holds in if_free[:MOST_PROOFS]]
+            self.means.rows.commit([PutOrder(over, was=order), *proofs])
             order = over
         self.done[order.key] = Filled(order, reason, refused=self.refused.get(order.key, ()))
 

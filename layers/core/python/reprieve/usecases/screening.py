@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from reprieve.domain.capacity import ON_A_HOST, WAITING, Cold, Demand, Supply, to_launch
+from reprieve.domain.errors import StaleError
 from reprieve.domain.host import HostState
-from reprieve.domain.lease import LeaseState
+from reprieve.domain.lease import Holds, LeaseState
 from reprieve.domain.order import Order, OrderState, Try
 from reprieve.domain.planning import free_spare_slot
 from reprieve.ports.rows import Chill, PutOrder, Snapshot, Wanted
@@ -24,6 +25,11 @@ class Sifted:
 
     launch: list[Order] = field(default_factory=list)
     replays: list[Try] = field(default_factory=list)
+
+    def add(self, more: Sifted) -> None:
+        """Take what else was sifted."""
+        self.launch += more.launch
+        self.replays += more.replays
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Screening:
             unwanted = self._unwanted(row, read)
             tried = read.try_(row.job, row.attempt, row.try_n)
             if unwanted:
-                known.close(row, unwanted)
+                sifted.add(self._close(row, unwanted))
             elif row.state is not OrderState.OPEN and not self._waits(row):
                 known.done[row.key] = Filled(row, f"order is {row.state}")
             elif row.state is OrderState.OPEN and tried:
@@ -66,8 +72,17 @@ class Screening:
                 wanted.append(row)
         spares = [order for order in wanted if self._is_spare(order)]
         sifted.launch += [order for order in spares if self._spends(order)]
-        sifted.launch += self._balance([o for o in wanted if o not in spares], read)
+        sifted.add(self._balance([o for o in wanted if o not in spares], read))
         return sifted
+
+    def _close(self, order: Order, reason: str, *, if_free: Sequence[Holds] = ()) -> Sifted:
+        """End *order*, unless that isn't true any more: then look at it again."""
+        try:
+            self.known.close(order, reason, if_free=if_free)
+        except StaleError:
+            self.known.again(order)
+            return self.strongly([order])
+        return Sifted()
 
     def _is_listed(self, order: Order) -> bool:
         job = self.known.jobs.get(order.job)
@@ -148,18 +163,21 @@ class Screening:
             self.known.leases[order.key] = lease
         return None
 
-    def _balance(self, mine: Sequence[Order], read: Snapshot) -> list[Order]:
-        """Return those of *mine* for whom a census finds no host; close the others."""
+    def _balance(self, mine: Sequence[Order], read: Snapshot) -> Sifted:
+        """Sift out those of *mine* for whom a census finds no host; close the others."""
         known, means = self.known, self.known.means
         census = census_of(read)
         own_jobs = {order.job for order in mine}
         others = [wish for wish in census.demand() if wish.job not in own_jobs]
         supply = census.supply(now=means.now(), clock=means.clock, without=mine)
         missing = to_launch(mine, others, supply, buffer=known.pool.buffer)
+        free = census.free(now=means.now(), clock=means.clock)
+        sifted = Sifted([self._reopened(order) for order in missing])
         for order in mine:
             if order not in missing:
-                known.close(order, "idle or booting hosts cover the demand")
-        return [self._reopened(order) for order in missing]
+                reason = "idle or booting hosts cover the demand"
+                sifted.add(self._close(order, reason, if_free=free))
+        return sifted
 
     def _reopened(self, order: Order) -> Order:
         """Return *order* open: a closed one that misses a host after all gets another try."""
