@@ -96,8 +96,9 @@ def simulate(_context: Context, /, terminal: Terminal, **given: Any) -> None:
     """
     Run Reprieve's own policy and behavioural models of peers over the same starts.
 
-    Reprieve's decisions are those of the deployed code. The peers are models of what they
-    document, not their code. The same seed gives the same digits.
+    Reprieve decides by its own domain code; which pools are asked is the deployed function
+    itself (docs/economics.md says what else is). The peers are models of what they document,
+    not their code. The same seed gives the same digits.
     """
     from reprieve_cli.economics import plots, progress, report, study, traces
 
