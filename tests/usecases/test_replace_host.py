@@ -13,6 +13,7 @@ from reprieve.domain.host import CapacityPool, HostState, Market
 from reprieve.domain.job import JobStatus
 from reprieve.domain.needs import Needs
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, OrderState, order_for
+from reprieve.ports.orders import Listing
 from reprieve.ports.rows import PutOrder, Snapshot, Wanted
 from reprieve.protocol import OrderMessage
 from reprieve.usecases.known_pool import Filled
@@ -458,24 +459,62 @@ def test_an_order_costs_four_calls_when_prices_are_kept(*, known: bool) -> None:
     assert host.usd_per_hour == 0.4
 
 
+def unlisted(story: Story, job: str) -> None:
+    """Let the index lag behind: it doesn't know of *job* yet."""
+    listing = story.memory.orders.listing
+
+    def lagging(pool: str) -> Listing:
+        shown = listing(pool)
+        return replace(shown, jobs={k: v for k, v in shown.jobs.items() if k != job})
+
+    story.memory.orders.listing = lagging  # type: ignore[method-assign]
+
+
 def test_an_order_is_not_closed_for_a_host_that_was_claimed_meanwhile() -> None:
     story = Story(pool=a_pool(max_hosts=5))
-    story.submit()
+    first = story.submit()
     host = story.launch()
-    first = story.take_ticket()
+    ticket = story.take_ticket()
     second = story.submit()
+    unlisted(story, first)
     read = story.memory.rows.read
 
     def read_then_claimed(wanted: Wanted) -> Snapshot:
-        """Answer as a batch read may: the job as of later than what its host holds."""
         snapshot = read(wanted)
-        if host.key is None and wanted.holds:
-            host.claim(first)
-            story.uses.settle(first.job)
-            return replace(snapshot, jobs=dict(read(wanted).jobs))
+        if host.key is None:
+            host.claim(ticket)
         return snapshot
 
     story.memory.rows.read = read_then_claimed  # type: ignore[method-assign]
+    (filled,) = fill(story, (second, 1))
+
+    assert len(filled.launched) == 1
+    assert order_of(story, second).state is OrderState.LANDED
+
+
+def test_an_order_and_the_host_that_it_brought_are_not_counted_twice() -> None:
+    story = Story(pool=a_pool(max_hosts=5))
+    first = story.submit()
+    before = order_of(story, first)
+    story.fill_orders()
+    second = story.submit()
+    listing, read = story.memory.orders.listing, story.memory.rows.read
+    torn = [True]
+
+    def shown_before(pool: str) -> Listing:
+        shown = listing(pool)
+        return replace(shown, orders=dict(shown.orders) | {before.key: before})
+
+    def read_before(wanted: Wanted) -> Snapshot:
+        """Answer as a batch read may: the host, and the order as it was before it came."""
+        snapshot = read(wanted)
+        if before.key in wanted.orders and torn.pop():
+            torn.append(False)
+            return replace(snapshot, orders=dict(snapshot.orders) | {before.key: before})
+        return snapshot
+
+    story.memory.orders.listing = shown_before  # type: ignore[method-assign]
+    story.memory.rows.read = read_before  # type: ignore[method-assign]
     (filled,) = fill(story, (second, 1))
 
     assert len(filled.launched) == 1

@@ -130,16 +130,16 @@ class Known:
             message = f"order {order.member} keeps changing"
             raise StaleError(message)
 
-    def close(self, order: Order, reason: str, *, if_free: Sequence[Holds] = ()) -> None:
+    def close(self, order: Order, reason: str, *, while_: Sequence[Holds | Order] = ()) -> None:
         """
         End *order* without a launch; one that is closed already keeps what it says.
 
-        *if_free*: the hosts that make a launch unnecessary must still hold nothing, since
-        rows that were read together need not have been true together.
+        *while_*: what makes a launch unnecessary must still stand, since rows that were
+        read together need not have been true together.
         """
         if order.state is OrderState.OPEN:
             over = closed(order, reason, now=self.means.now())
-            proofs = [Unchanged(holds) for holds in if_free[:MOST_PROOFS]]
+            proofs = [Unchanged(row) for row in while_[:MOST_PROOFS]]
             self.means.rows.commit([PutOrder(over, was=order), *proofs])
             order = over
         self.done[order.key] = Filled(order, reason, refused=self.refused.get(order.key, ()))

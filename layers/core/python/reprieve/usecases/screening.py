@@ -75,10 +75,10 @@ class Screening:
         sifted.add(self._balance([o for o in wanted if o not in spares], read))
         return sifted
 
-    def _close(self, order: Order, reason: str, *, if_free: Sequence[Holds] = ()) -> Sifted:
+    def _close(self, order: Order, reason: str, *, while_: Sequence[Holds | Order] = ()) -> Sifted:
         """End *order*, unless that isn't true any more: then look at it again."""
         try:
-            self.known.close(order, reason, if_free=if_free)
+            self.known.close(order, reason, while_=while_)
         except StaleError:
             self.known.again(order)
             return self.strongly([order])
@@ -171,12 +171,14 @@ class Screening:
         others = [wish for wish in census.demand() if wish.job not in own_jobs]
         supply = census.supply(now=means.now(), clock=means.clock, without=mine)
         missing = to_launch(mine, others, supply, buffer=known.pool.buffer)
+        own = {order.key for order in mine}
+        coming = [order for order in census.orders if order.key not in own]
         free = census.free(now=means.now(), clock=means.clock)
         sifted = Sifted([self._reopened(order) for order in missing])
         for order in mine:
             if order not in missing:
                 reason = "idle or booting hosts cover the demand"
-                sifted.add(self._close(order, reason, if_free=free))
+                sifted.add(self._close(order, reason, while_=[*coming, *free]))
         return sifted
 
     def _reopened(self, order: Order) -> Order:
