@@ -19,6 +19,7 @@ from reprieve.domain.checkpoint import Manifest, manifest_key, own_manifests
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import LeaseLostError, NotAdoptedError, UnknownOutcomeError
 from reprieve.domain.host import InstanceState
+from reprieve.domain.job import CheckpointRef
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Notice
 from reprieve.ports.checkpoints import BadObjectError
@@ -45,7 +46,7 @@ SHORT = 0.01
 
 
 class BucketView:
-    """What a restore reads."""
+    """What a restore reads, and the sweep."""
 
     def __init__(self, manifests: dict[str, Manifest], bad: set[str]) -> None:
         self._manifests, self._bad = manifests, bad
@@ -57,6 +58,13 @@ class BucketView:
         if key in self._bad:
             raise BadObjectError(f"{key} has the wrong digest")
         return self._manifests[key]
+
+    def newest(self, job: str, attempt: int, *, after: int | None) -> CheckpointRef | None:
+        for key in self.manifests(job, attempt):
+            step = self._manifests[key].step
+            if after is None or step > after:
+                return CheckpointRef(step, key)
+        return None
 
 
 class QuickRestorer(Restorer):

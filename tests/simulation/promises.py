@@ -97,6 +97,18 @@ class Promises:
             self.charged.add(attempt)
         if job.status is JobStatus.SUCCEEDED:
             self.finished.add(job.id)
+        if job.checkpoint and job.checkpoint != was.checkpoint:
+            self._pointed(job.id, job.checkpoint.manifest)
+
+    def _pointed(self, job: str, manifest: str) -> None:
+        """Check that a job points only into the lineage of its last attempt that sealed."""
+        rows = self.world.memory.lease_rows.values()
+        sealed = [row for row in rows if row.key.job == job and row.sealed]
+        last = max(sealed, key=lambda row: row.key.attempt)
+        place = step_of(manifest)
+        own = place is not None and place[0] == last.key.attempt
+        if not own and manifest not in self.world.ancestry(last.base):
+            self._broken("points outside its lineage", (job, manifest))
 
     def ended(self, key: LeaseKey, instance_id: str | None) -> None:
         """Check that no live lease is ended without evidence (people may always end one)."""

@@ -40,7 +40,7 @@ from tests.simulation.faults import (
     Schedule,
     Work,
 )
-from tests.simulation.host import Agent
+from tests.simulation.host import Agent, BucketView
 from tests.simulation.promises import BrokenPromiseError, Promises
 
 CLOCK = NoticeClock()
@@ -123,6 +123,7 @@ class World:
             fleet=memory.fleet,
             signals=memory.signals,
             mail=memory.mail,
+            manifests=BucketView(self.manifests, self.bad),
         )
         pools = {name: a_pool(name, self.schedule.max_hosts) for name in ("pool-0", "pool-1")}
         self.uses = UseCases(ports, Deployment("Reprieve", pools, ZONES, CLOCK), self.now)
