@@ -132,6 +132,13 @@ def advice_dropped(raw: Raw) -> None:
     raw["steps"].append(until(step=80))
 
 
+def scale_in_foreign(raw: Raw) -> None:
+    """Have the group be another account's, too."""
+    *_, group = raw["steps"]
+    group["event"]["body"]["account"] = "444455556666"
+    raw["steps"].append(until(step=120))
+
+
 def renewals_unanswered(raw: Raw) -> None:
     code = "ThrottlingException"
     before_the_first_step(raw, fault("dynamodb", "*", code, caller="reprieve-agent"))
@@ -206,6 +213,7 @@ CUTS = {
     ),
     "nobody unparks": Cut("every_tier_empty", nobody_unparks, {"status": "PARKED"}),
     "advice dropped": Cut("rebalance_alone", advice_dropped, {"events in this order": ANY}),
+    "scale-in of another account": Cut("scaled_in", scale_in_foreign, {"attempt": "1"}),
     "renewals unanswered": Cut(
         "cancel_while_running", renewals_unanswered, {"events in this order": ANY}
     ),
