@@ -30,6 +30,7 @@ from reprieve_agent.metadata import (
     MetadataClient,
     MetadataError,
     MetadataWatcher,
+    wait_for_credentials,
     wait_for_identity,
 )
 from reprieve_agent.periods import Periods
@@ -55,6 +56,8 @@ def main() -> int:
         boot_id = config.boot_id()
         client = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
         identity = wait_for_identity(client, patience=config.clock.boot)
+        session = boto3.Session(botocore_session=sdk.session(config.aws_region))
+        wait_for_credentials(session, patience=config.clock.boot)
     except (ConfigError, MetadataError) as error:
         log.error("agent can't start", extra={"error": str(error)})  # noqa: TRY400
         return CANNOT_START
@@ -65,11 +68,11 @@ def main() -> int:
     except OSError as error:
         log.error("agent can't start", extra={"error": str(error)})  # noqa: TRY400
         return CANNOT_START
-    serve(config, client, Host(identity, boot_id, account))
+    serve(config, client, Host(identity, boot_id, account), session)
     return 0
 
 
-def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
+def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.Session) -> None:
     """Wire and run."""
     instance_id = host.identity.instance_id
     inbox = Inbox()
@@ -79,7 +82,6 @@ def serve(config: Config, metadata: MetadataClient, host: Host) -> None:
         config.clock,
         emit=lambda notice: inbox.put(on.NoticeSeen(notice)),
     )
-    session = boto3.Session(botocore_session=sdk.session(config.aws_region))
     quick = _client_config(config)
     table = Table(session.client("dynamodb", config=quick), config.jobs_table)
     desk = LeaseDesk(

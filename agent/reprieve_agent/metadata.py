@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from reprieve.domain.clock import NoticeClock
@@ -319,3 +319,26 @@ def wait_for_identity(client: MetadataClient, *, patience: timedelta) -> Identit
                 raise
             log.warning("metadata service doesn't answer yet", extra={"error": str(error)})
             time.sleep(min(1.0, patience.total_seconds() / 100))
+
+
+class HasCredentials(Protocol):
+    """An SDK session, as far as it is asked here."""
+
+    def get_credentials(self) -> object | None:
+        """Return them, or None when nobody gave any at this very moment."""
+
+
+def wait_for_credentials(session: HasCredentials, *, patience: timedelta) -> None:
+    """
+    Ask until there are credentials; raise ``MetadataError`` when *patience* ends.
+
+    The SDK looks for them once, while a client is made, and one made without never signs a
+    call. At boot the metadata service may be too slow for its single try of a second.
+    """
+    ends = boot_seconds() + patience.total_seconds()
+    while session.get_credentials() is None:
+        if boot_seconds() >= ends:
+            message = "no credentials: has the host an instance profile?"
+            raise MetadataError(message)
+        log.warning("no credentials yet")
+        time.sleep(min(1.0, patience.total_seconds() / 100))
