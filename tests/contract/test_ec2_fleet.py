@@ -395,12 +395,13 @@ def test_a_spot_request_tells_which_instances_ec2_takes_back(
 
 
 @pytest.mark.parametrize("reply", [DROP, DENIED], ids=["dropped", "denied"])
-def test_spot_requests_that_could_not_be_read_mark_nothing(
+def test_spot_requests_that_could_not_be_read_are_told(
     fleet: Fleet, endpoint: Endpoint, reply: Reply
 ) -> None:
     endpoint.says(reply)
 
-    assert fleet.marked([HOST]) == frozenset()
+    with pytest.raises(UnknownOutcomeError, match="spot requests"):
+        fleet.marked([HOST])
 
 
 # Terminate

@@ -51,7 +51,7 @@ TYPES = ("g5.xlarge", "g6.xlarge")
 ZONES = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
 TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "leases.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
-NEVER_RAISE = frozenset({"fleet.states", "fleet.marked", "fleet.usd_per_hour", "signals.preempt"})
+NEVER_RAISE = frozenset({"fleet.states", "fleet.usd_per_hour", "signals.preempt"})
 # Ends of visibility timeouts, as the template has them.
 AGAIN = {"intake": 15.0, "orders": 90.0, "reports": 45.0, "work": 60.0}
 RECEIVES = 10

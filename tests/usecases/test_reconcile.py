@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from reprieve.adapters.memory import InMemoryRows
+from reprieve.adapters.memory import InMemoryFleet, InMemoryRows
 from reprieve.domain.errors import LeaseLostError, UnknownOutcomeError
 from reprieve.domain.host import HostState, Instance, InstanceState, Market
 from reprieve.domain.job import CheckpointRef, JobStatus
@@ -275,6 +275,37 @@ def test_a_notice_that_came_before_the_hosts_row_is_found_at_adoption() -> None:
 
     assert swept.strays.adopted == {story.pool.name: [instance_id]}
     assert story.memory.host_rows[instance_id].state is HostState.DRAINING
+
+
+def test_a_third_detector_that_is_blind_says_so_and_the_rest_of_the_sweep_sees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The right to ask for Spot requests was lost; nobody would notice until it is needed."""
+    story = big()
+    dead, _ = crew(story, 2)
+    story.gone(dead)
+
+    def refuse(_self: InMemoryFleet, _ids: object) -> frozenset[str]:
+        raise UnknownOutcomeError("spot requests: UnauthorizedOperation")
+
+    monkeypatch.setattr(InMemoryFleet, "marked", refuse)
+    swept = sweep(story)
+
+    assert [str(error) for error in swept.failures] == ["spot requests: UnauthorizedOperation"]
+    assert dead.key
+    assert story.job(dead.key.job).attempt == 2
+
+
+def test_a_cancelled_job_whose_host_is_deaf_costs_no_more_than_its_silence() -> None:
+    """Its lease is closed, its agent hangs: nothing of it is heard, and it holds nothing."""
+    story = big()
+    deaf, other = crew(story, 2)
+    assert deaf.key
+    story.uses.cancel(deaf.key.job)
+
+    sweep(story, SILENT + 1, beating=[other])
+
+    assert story.memory.fleet.terminated == [deaf.instance_id]
 
 
 def test_on_demand_hosts_have_no_spot_request_to_ask_about() -> None:

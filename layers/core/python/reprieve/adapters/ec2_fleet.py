@@ -122,7 +122,7 @@ class Ec2Fleet:
             raise UnknownOutcomeError(f"look for {tag}: {code_of(error)}") from error
 
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
-        """Return those whose Spot request says that EC2 takes them back; none if it can't say."""
+        """Return those whose Spot request says that EC2 takes them back, page by page."""
         found: set[str] = set()
         for chunk in chunks(list(instance_ids), FILTER_VALUES):
             filters: Any = [{"Name": "instance-id", "Values": list(chunk)}]
@@ -134,8 +134,12 @@ class Ec2Fleet:
                         for request in page["SpotInstanceRequests"]
                         if _reclaimed(request.get("Status", {}).get("Code", ""))
                     }
-            except (ClientError, *NO_ANSWER):
-                continue
+            except ClientError as error:
+                # A right that is missing is told like an outage: a detector that is blind for
+                # good must not look like one that sees nothing.
+                raise UnknownOutcomeError(f"spot requests: {code_of(error)}") from error
+            except NO_ANSWER as error:
+                raise UnknownOutcomeError(f"spot requests: {error}") from error
         return frozenset(found)
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

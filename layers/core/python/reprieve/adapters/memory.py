@@ -614,7 +614,9 @@ class InMemoryFleet:
 
     @_operation("fleet.marked")
     def marked(self, instance_ids: Iterable[str]) -> frozenset[str]:
-        return frozenset() if self.blind else frozenset(instance_ids) & self.reclaimed
+        if self.blind:
+            raise UnknownOutcomeError("EC2 can't be asked")
+        return frozenset(instance_ids) & self.reclaimed
 
     @_operation("fleet.terminate")
     def terminate(self, instance_ids: Sequence[str]) -> None:

@@ -43,8 +43,8 @@ class Fleet(Protocol):
         """
         Return those whose Spot request says that EC2 is taking them back.
 
-        The request's status turns at once, minutes before the instance's state. What
-        couldn't be asked is absent.
+        The request's status turns at once, minutes before the instance's state. Raises
+        ``UnknownOutcomeError`` if EC2 couldn't be asked about all of them.
         """
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
