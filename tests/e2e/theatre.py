@@ -41,6 +41,7 @@ class Theatre:
 
     def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
         assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
+        assert scenario.stack is None, "one stack for all stories"
         drill = Drill(
             scenario, self.stage, patience=patience or Patience(), references=self.references
         )
