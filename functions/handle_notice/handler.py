@@ -16,7 +16,6 @@ from reprieve.edge.records import failures
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
-from reprieve.usecases.end_reservation import EndReservation
 from reprieve.usecases.handle_notice import Handled
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _end(ending: ReservationEnding) -> list[Handled]:
     if ending.doubt is not None:
         count(metrics, Metric.FOREIGN)
     try:
-        return EndReservation(wired().uses.ports.fleet, wired().uses.handle_notice)(ending)
+        return wired().uses.end_reservation(ending)
     except ReprieveError as error:
         (notice,) = ending.notices([ending.reservation_id])
         return [Handled(notice, failure=error)]

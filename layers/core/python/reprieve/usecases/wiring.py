@@ -17,6 +17,7 @@ from reprieve.ports.orders import OrderStore
 from reprieve.ports.rows import Rows
 from reprieve.usecases.adopt_strays import AdoptStrays
 from reprieve.usecases.census import TakeCensus
+from reprieve.usecases.end_reservation import EndReservation
 from reprieve.usecases.find_commits import FindCommits
 from reprieve.usecases.handle_notice import HandleNotice
 from reprieve.usecases.known_pool import Means
@@ -110,6 +111,11 @@ class UseCases:
             token=new_token,
             told=self.told,
         )
+
+    @property
+    def end_reservation(self) -> EndReservation:
+        """Drain what is in a reservation that ends."""
+        return EndReservation(self.ports.fleet, self.handle_notice)
 
     @property
     def record_report(self) -> RecordReport:
