@@ -303,11 +303,11 @@ def test_a_hosts_life_is_its_pools_history_also_while_it_lasts() -> None:
 def test_the_churn_budget_is_so_many_slots_an_hour() -> None:
     pool = a_pool(spares_per_hour=2)
     first = free_spare_slot(pool, {}, now=at(0))
-    assert first
+    assert first is not None
     used = {first: Cold(at(0) + timedelta(hours=1), "spare for job-1")}
     second = free_spare_slot(pool, used, now=at(0))
-    assert second not in {None, first}
-    assert second
+    assert second is not None
+    assert second != first
     used[second] = Cold(at(60) + timedelta(hours=1), "spare for job-2")
     assert free_spare_slot(pool, used, now=at(3599)) is None
     assert free_spare_slot(pool, used, now=at(3600)) == first

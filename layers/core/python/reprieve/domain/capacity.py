@@ -17,7 +17,8 @@ from reprieve.domain.lease import Holds
 from reprieve.domain.needs import NOTHING, Needs
 from reprieve.domain.order import Order
 
-MAX_BACKOFF_STEPS = 5
+# Asking in vain costs nothing but the call, and waiting longer is time that a job stands still.
+MAX_BACKOFF_STEPS = 1
 WAITING = frozenset({JobStatus.QUEUED, JobStatus.DRAINING})
 ON_A_HOST = frozenset({JobStatus.STARTING, JobStatus.RUNNING})
 
@@ -277,6 +278,6 @@ def to_launch(
 
 
 def backoff(failures: int, clock: NoticeClock) -> timedelta:
-    """Return how long an order waits after all tiers said no: cold time, doubling, bounded."""
+    """Return how long an order waits after all tiers said no: the cold time, then twice it."""
     doublings: int = min(max(failures - 1, 0), MAX_BACKOFF_STEPS)
     return clock.cold * float(2**doublings)
