@@ -13,7 +13,7 @@ WITHIN = {
     "no seal": (140, 60),
     "no strong read in settle": (40, 60),
     "outcome only in the report": (0, 40),
-    "plan not stored": (350, 40),
+    "plan not stored": (0, 60),
     "silence by the holder's clock": (0, 40),
     "claim takes over a released lease": (160, 60),
 }
