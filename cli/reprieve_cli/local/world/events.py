@@ -27,6 +27,8 @@ class Events:
         self._timeline = timeline
         self._faults = faults
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answers: dict[tuple[str, str], bool] = {}
+        """Whether a pattern matches, by the part of an event that it mentions."""
 
     def publish(self, event: dict[str, Any]) -> None:
         """
@@ -75,13 +77,16 @@ class Events:
         if rule.get("State") != "ENABLED" or not rule.get("EventPattern"):
             return False
         pattern = rule["EventPattern"]
-        try:
-            answer = await self._upstream.call(
-                "events", "test_event_pattern", EventPattern=pattern, Event=json.dumps(event)
-            )
-        except ClientError:  # the event lacks what every event has: no rule can match it
-            return False
-        return bool(answer["Result"])
+        key = pattern, json.dumps(mentioned(json.loads(pattern), event), sort_keys=True)
+        if key not in self._answers:
+            try:
+                answer = await self._upstream.call(
+                    "events", "test_event_pattern", EventPattern=pattern, Event=json.dumps(event)
+                )
+            except ClientError:  # the event lacks what every event has: no rule can match it
+                return False
+            self._answers[key] = bool(answer["Result"])
+        return self._answers[key]
 
     async def _targets(self, rule: str) -> list[dict[str, Any]]:
         answer = await self._upstream.call("events", "list_targets_by_rule", Rule=rule)
@@ -116,3 +121,20 @@ class Events:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def mentioned(pattern: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
+    """
+    Return the part of *event* that *pattern* speaks of: nothing else can change the answer.
+
+    All of it where the pattern has an operator among its fields, as ``$or`` is one.
+    """
+    if any(name.startswith("$") for name in pattern):
+        return event
+    part = {}
+    for name, inner in pattern.items():
+        value = event.get(name)
+        if isinstance(inner, dict) and isinstance(value, dict):
+            value = mentioned(inner, value)
+        part[name] = value
+    return part
