@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,6 +210,34 @@ def test_a_sweep_that_fails_rings_twice(ward: Ward) -> None:
         )
 
 
+@contextmanager
+def refused(ward: Ward, code: str) -> Iterator[None]:
+    """Have EC2 refuse every launch that a new job asks for; no host is left that could serve it."""
+    for host in ward.cloud.control.hosts():
+        if host.state in ALIVE:
+            ward.cloud.control.kill(host.instance_id)
+    error = {"code": code, "message": "as rehearsed", "status": 400}
+    ward.cloud.control.add_fault("ec2", "CreateFleet", {"error": error}, seconds=2 * PATIENCE)
+    job = ward.submit(*SLEEPER)
+    try:
+        yield
+    finally:
+        ward.cancel(job)
+        ward.cloud.control.clear_faults()
+
+
+def test_a_launch_that_no_retry_mends_rings(ward: Ward) -> None:
+    """The functions' role lost a right: the job waits for a person, who is told of what."""
+    with refused(ward, "UnauthorizedOperation"):
+        ward.trips("LaunchesMisconfigured")
+        ward.trips("JobsNeedYou")
+
+
+def test_a_quota_rings(ward: Ward) -> None:
+    with refused(ward, "VcpuLimitExceeded"):
+        ward.trips("LaunchesOverQuota")
+
+
 def test_an_empty_market_rings_twice(ward: Ward) -> None:
     """Every tier says no, and the job is parked."""
     for host in ward.cloud.control.hosts():
@@ -222,37 +251,6 @@ def test_an_empty_market_rings_twice(ward: Ward) -> None:
 
     ward.cancel(job)
     ward.cloud.control.put_pools(ward.market)
-
-
-def test_a_launch_that_no_retry_mends_rings(ward: Ward) -> None:
-    """The functions' role lost a right: the job waits for a person, who is told of what."""
-    refused_with(ward, "UnauthorizedOperation")
-    job = ward.submit(*SLEEPER)
-
-    ward.trips("LaunchesMisconfigured")
-    ward.trips("JobsNeedYou")
-
-    ward.cancel(job)
-    ward.cloud.control.clear_faults()
-
-
-def test_a_quota_rings(ward: Ward) -> None:
-    refused_with(ward, "VcpuLimitExceeded")
-    job = ward.submit(*SLEEPER)
-
-    ward.trips("LaunchesOverQuota")
-
-    ward.cancel(job)
-    ward.cloud.control.clear_faults()
-
-
-def refused_with(ward: Ward, code: str) -> None:
-    """Have EC2 refuse every launch from now on, with no host left that could serve."""
-    for host in ward.cloud.control.hosts():
-        if host.state in ALIVE:
-            ward.cloud.control.kill(host.instance_id)
-    error = {"code": code, "message": "as rehearsed", "status": 400}
-    ward.cloud.control.add_fault("ec2", "CreateFleet", {"error": error}, seconds=PATIENCE)
 
 
 def test_a_host_that_dies_without_notice_rings(ward: Ward) -> None:
