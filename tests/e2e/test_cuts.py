@@ -66,9 +66,11 @@ STARTED_AGAIN = until(attempt=2, step=1)
 
 
 def before_the_first_step(raw: Raw, *cuts: Raw) -> None:
-    first, *others = raw["steps"]
-    begins = {name: first.pop(name) for name in ("at", "when") if name in first}
-    raw["steps"] = [{**cuts[0], **begins}, *cuts[1:], first, *others]
+    """Cut at the moment of the first step that is no cut itself."""
+    steps = raw["steps"]
+    place = next(place for place, step in enumerate(steps) if "fault" not in step)
+    begins = {name: steps[place].pop(name) for name in ("at", "when") if name in steps[place]}
+    steps[place:place] = [{**cuts[0], **begins}, *cuts[1:]]
 
 
 def notice_dropped(raw: Raw) -> None:
