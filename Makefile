@@ -42,7 +42,10 @@ demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, withou
 	@$(BIN)/reprieve demo
 
 test: $(READY) ## Run every test that needs neither a GPU nor a training framework
-	@$(BIN)/pytest -m "$(EVERYWHERE)" -n $(WORKERS) $(PYTEST_ARGS)
+	@status=0; \
+	$(BIN)/pytest -m "$(EVERYWHERE) and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
+	$(if $(PYTEST_ARGS),,$(BIN)/pytest -m crowd tests/e2e || status=$$?;) \
+	exit $$status
 
 test-fast: .venv/ready ## Run the tests that start no embedded cloud
 	@$(BIN)/pytest -m "$(FAST)" -n $(WORKERS) $(PYTEST_ARGS)

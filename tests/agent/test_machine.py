@@ -423,7 +423,7 @@ def test_a_host_that_is_going_tells_of_its_save_in_one_last_report() -> None:
     play.seconds = 60.0
     asked = play.tell(interruption(), on.NoticeSeen(a_notice(channel=Channel.SSM)))
     (ask,) = only(do.Ask, asked)
-    assert ask.request
+    assert ask.request.id
     play.seconds = 62.0
     play.tell(on.JobAcked(KEY, ask.request.id, AckState.SAVING, None))
     play.seconds = 63.0

@@ -372,11 +372,14 @@ def test_an_event_said_twice_in_one_commit_is_stored_once(stores: Stores) -> Non
 
 
 def test_an_event_handled_twice_is_stored_once_with_its_last_lag(stores: Stores) -> None:
-    for lag in (0.5, 15.25):
-        said = an_event(2, "notice", data={"channel": "event", "lag_seconds": lag})
-        stores.rows.commit([AddEvents("job-1", (said,))])
+    early, late = (
+        an_event(2, "notice", data={"channel": "event", "lag_seconds": lag}) for lag in (0.5, 15.25)
+    )
 
-    assert stores.jobs.events("job-1") == [said]
+    stores.rows.commit([AddEvents("job-1", (early,))])
+    stores.rows.commit([AddEvents("job-1", (late,))])
+
+    assert stores.jobs.events("job-1") == [late]
 
 
 def test_nothing_to_write_is_no_call(stores: Stores) -> None:
