@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import socket
 import struct
 import sys
@@ -17,6 +18,16 @@ FACTS = {
     "placement/availability-zone": "us-east-1a",
     "placement/region": "us-east-1",
     "events/maintenance/scheduled": "[]",
+    "iam/security-credentials/": "host",
+    "iam/security-credentials/host": json.dumps(
+        {
+            "Code": "Success",
+            "AccessKeyId": "of-the-host",
+            "SecretAccessKey": "of-the-host",
+            "Token": "of-the-host",
+            "Expiration": "2100-01-01T00:00:00Z",
+        }
+    ),
 }
 
 
