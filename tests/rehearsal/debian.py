@@ -8,9 +8,12 @@ says why, and the tests that need it are skipped with those words.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from reprieve_cli.assembly import ROOT
@@ -31,16 +34,26 @@ def tree(suite: str) -> Path:
     if os.geteuid() != 0:
         raise NotHereError("a root tree needs root")
     final = BUILD / suite
-    if not final.is_dir():
-        debootstrap = program("debootstrap", "usr/sbin/debootstrap")
-        mirror = _mirror()
-        draft = BUILD / f".{suite}-{os.getpid()}"
-        try:
-            _make(draft, suite, debootstrap, mirror)
-            draft.rename(final)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    debootstrap = program("debootstrap", "usr/sbin/debootstrap")
+    with _one_at_a_time(suite):
+        if not final.is_dir():
+            mirror = _mirror()
+            draft = BUILD / f".{suite}-{os.getpid()}"
+            try:
+                _make(draft, suite, debootstrap, mirror)
+                draft.rename(final)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
     return final
+
+
+@contextmanager
+def _one_at_a_time(what: str) -> Iterator[None]:
+    """Keep the workers of a run from making *what* twice: who waits finds it made."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / f".{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make(draft: Path, suite: str, debootstrap: Path, mirror: str) -> None:
@@ -71,22 +84,27 @@ def program(package: str, path: str) -> Path:
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise NotHereError(f"{package} isn't installed, and there is no apt to fetch it with")
     folder = BUILD / package
-    if not (folder / path).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["apt-get", "download", "--quiet", package],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=FETCH_SECONDS,
-        )
-        if done.returncode:
-            raise NotHereError(f"{package}: {_last_line(done.stderr)} (apt-get install {package})")
-        for archive in folder.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
-            archive.unlink()
+    with _one_at_a_time(package):
+        if not (folder / path).exists():
+            _fetch(package, folder)
     return folder / path
+
+
+def _fetch(package: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["apt-get", "download", "--quiet", package],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=FETCH_SECONDS,
+    )
+    if done.returncode:
+        raise NotHereError(f"{package}: {_last_line(done.stderr)} (apt-get install {package})")
+    for archive in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+        archive.unlink()
 
 
 def _mirror() -> str:
