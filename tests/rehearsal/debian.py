@@ -34,9 +34,9 @@ def tree(suite: str) -> Path:
     if os.geteuid() != 0:
         raise NotHereError("a root tree needs root")
     final = BUILD / suite
-    debootstrap = program("debootstrap", "usr/sbin/debootstrap")
     with _one_at_a_time(suite):
         if not final.is_dir():
+            debootstrap = program("debootstrap", "usr/sbin/debootstrap")
             mirror = _mirror()
             draft = BUILD / f".{suite}-{os.getpid()}"
             try:

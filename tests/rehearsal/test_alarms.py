@@ -238,12 +238,19 @@ def test_a_quota_rings(ward: Ward) -> None:
         ward.trips("LaunchesOverQuota")
 
 
+def sold_out(market: dict[str, Any]) -> dict[str, Any]:
+    """Offer all that *market* offers, and have none: what isn't offered is left out for hours."""
+    return {
+        tier: [pool | {"capacity": 0} for pool in market[tier]] for tier in ("pools", "on_demand")
+    }
+
+
 def test_an_empty_market_rings_twice(ward: Ward) -> None:
     """Every tier says no, and the job is parked."""
     for host in ward.cloud.control.hosts():
         if host.state in ALIVE:
             ward.cloud.control.kill(host.instance_id)
-    ward.cloud.control.put_pools({"pools": [], "on_demand": []})
+    ward.cloud.control.put_pools(sold_out(ward.market))
     job = ward.submit(*SLEEPER)
 
     ward.trips("OrdersUnfilled")
