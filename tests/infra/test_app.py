@@ -59,7 +59,7 @@ def test_two_stacks_of_one_account_share_no_name(template: Template, own_network
     [
         (
             {"config": {"pools": {"gpu": {"max_host": 3}}}},
-            "reprieve: pools.gpu.max_host = 3: no such key; known: types, tiers, max_hosts, ",
+            "reprieve: pools.gpu.max_host = 3: no such key; known: gpu, types, tiers, ",
         ),
         ({"stack": "my stack"}, "reprieve: stack = 'my stack': a letter, then up to 49 letters"),
         ({"config": {"config": "missing.yaml"}}, "reprieve: config: cannot read "),
