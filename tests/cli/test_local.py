@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.local.control import WorldClient
+from reprieve_cli.wiring import USER_AGENT_APP
 from tests.cli.test_ctrl_c import in_front, interrupted, until
 from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
@@ -162,7 +163,8 @@ def test_ctrl_c_of_a_submit_leaves_no_job(reprieve: Reprieve, tmp_path: Path) ->
     (tmp_path / "train.py").write_text("print('never run')\n")
     command = (*REPRIEVE, "submit", "--code", str(tmp_path), "--", "python", "train.py")
     before = json.loads(reprieve("queue", "--json").stdout)["jobs"]
-    reprieve.control.add_fault("s3", "PutObject", {"delay_seconds": 20}, resource="*code/*")
+    slow = {"delay_seconds": 20}
+    reprieve.control.add_fault("s3", "PutObject", slow, resource="*code/*", caller=USER_AGENT_APP)
     try:
         with in_front(*command, env=reprieve.environment) as process:
             until(lambda: uploads_code(reprieve.control), process)

@@ -116,7 +116,7 @@ def test_ssm_takes_fifty_instances_and_thirty_seconds(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.cloud.env.items():
             patch.setenv(name, value)
-        careless = boto3.client("ssm", config=Config(parameter_validation=False))
+        careless = boto3.Session().client("ssm", config=Config(parameter_validation=False))
     with pytest.raises(ClientError, match=said):
         send(careless, *(f"i-{n:017x}" for n in range(count)), TimeoutSeconds=seconds)
 

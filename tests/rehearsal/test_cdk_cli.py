@@ -176,9 +176,10 @@ def test_deploying_again_changes_nothing(site: Site) -> None:
     assert after == before
 
 
-def test_hosts_leave_by_themselves_while_nobody_sweeps(site: Site) -> None:
+def test_hosts_leave_by_themselves_while_nobody_sweeps(site: Site, tmp_path: Path) -> None:
     """One host runs out of work, the agent of the other never boots: both go."""
-    short = site.submit("short", "sleep", "3")
+    enough = tmp_path / "enough"
+    short = site.submit("short", "sh", "-c", f"until [ -e {enough} ]; do sleep 0.1; done")
     site.wait("the short job's start", lambda: site.status(short) is JobStatus.RUNNING)
     (idle,) = site.alive()
     with site.hosts_that_never_boot():
@@ -186,6 +187,7 @@ def test_hosts_leave_by_themselves_while_nobody_sweeps(site: Site) -> None:
         site.wait("the second host", lambda: len(site.alive()) > 1)
         (mute,) = site.alive() - {idle}
         site.cancel(waiting)
+        enough.touch()
         site.wait("the short job's end", lambda: site.status(short) is JobStatus.SUCCEEDED)
 
         site.wait("every host's end", lambda: not site.alive(), seconds=TEN_MINUTES + SLACK)
