@@ -17,6 +17,7 @@ from reprieve.domain.notice import Notice
 from reprieve.domain.order import Order, Try
 from reprieve.domain.silence import Sight
 from reprieve_cli.objects import Objects, missing
+from reprieve_cli.timeline import Heard
 
 
 def status(job: Job, attempts: Sequence[Attempt], objects: Objects) -> dict[str, Any]:
@@ -104,6 +105,16 @@ def event(row: Event) -> dict[str, Any]:
         "text": row.text,
         "attempt": row.attempt,
         "data": dict(row.data),
+    }
+
+
+def heard(notice: Heard) -> dict[str, Any]:
+    """Return who told of a notice, in seconds where they are known, and who never did."""
+    return {
+        "attempt": notice.attempt,
+        "kind": notice.kind,
+        "seconds": {channel.value: late for channel, late in notice.seconds.items()},
+        "never": [channel.value for channel in notice.never],
     }
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from reprieve.adapters import keys
 from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Event, Job
+from reprieve.domain.notice import Channel
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
 from reprieve.protocol import ReportKind
 from reprieve_cli import phrases
@@ -19,6 +20,7 @@ MOST_REFUSALS = 3  # said one by one; more of them are counted
 
 # Events that speak of EC2's answer, which the try's row holds in full.
 ANSWERED = frozenset({"replacement", "capacity"})
+CHANNELS: dict[object, Channel] = {channel.value: channel for channel in Channel}
 ENDINGS = frozenset({"ended", ReportKind.FINISHED, ReportKind.FAILED, ReportKind.INTERRUPTED})
 
 HOLD_BACK = timedelta(seconds=1.5)  # how far reports overtake each other, as a rule
@@ -130,6 +132,64 @@ def of_launch(one: Launched, host: Host | None) -> str:
 
 def _place(capacity: CapacityPool) -> str:
     return f"{capacity.type} in {capacity.zone}"
+
+
+@dataclass(slots=True)
+class Heard:
+    """
+    Which channels told of a notice, and which never did.
+
+    *seconds* are, by channel, how long after the notice was made it was handled, and for what
+    the host alone heard, how long after its first word of it.
+    """
+
+    attempt: int
+    kind: str
+    seconds: dict[Channel, float | None] = field(default_factory=dict)
+
+    @property
+    def never(self) -> list[Channel]:
+        """EC2's channels that didn't tell of it; a person's word has no other."""
+        if Channel.OPERATOR in self.seconds:
+            return []
+        return [
+            channel
+            for channel in Channel
+            if channel not in self.seconds and channel is not Channel.OPERATOR
+        ]
+
+    def __str__(self) -> str:
+        """Return it as a line for people."""
+        told = [
+            f"{channel} {phrases.duration(timedelta(seconds=max(late, 0)))}"
+            if late is not None
+            else str(channel)
+            for channel, late in self.seconds.items()
+        ]
+        never = f"; never {', '.join(self.never)}" if self.never else ""
+        return f"attempt {self.attempt}, {self.kind}: heard by {', '.join(told)}{never}"
+
+
+def channels(events: Sequence[Event]) -> list[Heard]:
+    """Return who told of each notice that was heeded, in the order of the notices."""
+    notices: dict[tuple[int, str], Heard] = {}
+    for event in events:
+        if event.attempt is None:
+            continue
+        channel = CHANNELS.get(event.data.get("channel"))
+        if event.kind == "notice" and channel and "reason" not in event.data:
+            kind, late = str(event.data.get("kind")), event.data.get("lag_seconds")
+            heard = notices.setdefault((event.attempt, kind), Heard(event.attempt, kind))
+            seconds = float(late) if isinstance(late, int | float) else None
+            heard.seconds.setdefault(channel, seconds)
+        elif event.kind == "receipt":
+            # The host's own word is of the notice that took it: the last one of the attempt.
+            of_attempt = [one for (n, _), one in notices.items() if n == event.attempt]
+            for each in Channel if of_attempt else ():
+                late = event.data.get(f"heard_{each}_s")
+                if isinstance(late, int | float) and not isinstance(late, bool):
+                    of_attempt[-1].seconds.setdefault(each, float(late))
+    return list(notices.values())
 
 
 def orders(cloud: Cloud, job: Job) -> list[tuple[Order, Sequence[Try]]]:

@@ -99,7 +99,13 @@ def story(cli: Cli) -> Cli:
     )
     events = [
         an_event(0, "submitted", text="submitted to pool small"),
-        an_event(31, "notice", text="interruption notice, seen by event", data={"host": HOST}),
+        an_event(
+            31,
+            "notice",
+            text="interruption notice, seen by event",
+            attempt=1,
+            data={"host": HOST, "kind": "interruption", "channel": "event"},
+        ),
         an_event(39, "committed", text="checkpoint committed", data={"seconds": 6, "bytes": 9}),
         an_event(40, "replacement", text="landed", attempt=2),
     ]
@@ -193,6 +199,15 @@ def test_why_tells_the_story_in_order_with_its_figures(story: Cli) -> None:
     assert lines[4].endswith(f"{OTHER_HOST} launched: g6.xlarge in us-east-1b, spot, $0.500/h")
     assert lines[-1] == "job-1 RUNNING: running, step 120"
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_why_says_who_told_of_a_notice_and_who_never_did(story: Cli) -> None:
+    story("why", "job-1")
+    assert "attempt 1, interruption: heard by event; never metadata, ssm, sweep" in story.out
+
+    story("why", "job-1", "--json")
+    (heard,) = story.document["channels"]
+    assert (heard["seconds"], heard["never"]) == ({"event": None}, ["metadata", "ssm", "sweep"])
 
 
 def test_why_json_holds_events_attempts_and_what_ec2_answered(story: Cli) -> None:

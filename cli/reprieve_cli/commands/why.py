@@ -20,10 +20,15 @@ def why(context: Context, /, job_id: str, terminal: Terminal) -> None:
     job = find_job(cloud, job_id)
     events = cloud.jobs.events(job.id)
     attempts = cloud.jobs.attempts(job.id)
+    heard = timeline.channels(events)
     orders = timeline.orders(cloud, job)
     if not terminal.json:
         for line in timeline.Story(cloud, job.id).news():
             terminal.line(str(line), indent=timeline.INDENT)
+        if heard:
+            terminal.line()
+        for notice in heard:
+            terminal.line(str(notice), indent=2)
         if attempts:
             terminal.line()
             attempts_table(attempts, terminal, now=cloud.now())
@@ -34,6 +39,7 @@ def why(context: Context, /, job_id: str, terminal: Terminal) -> None:
             "status": job.status.value,
             "reason": job.reason,
             "events": [documents.event(row) for row in events],
+            "channels": [documents.heard(one) for one in heard],
             "attempts": [documents.attempt(row) for row in attempts],
             "orders": [documents.order(head, tries) for head, tries in orders],
         },
