@@ -519,3 +519,18 @@ def test_an_order_and_the_host_that_it_brought_are_not_counted_twice() -> None:
 
     assert len(filled.launched) == 1
     assert order_of(story, second).state is OrderState.LANDED
+
+
+def test_a_second_copy_of_an_order_finds_the_host_that_the_first_brought() -> None:
+    """Its listing is from before, so nothing but the order's own try names that host."""
+    story = Story(pool=a_pool(max_hosts=5))
+    job = story.submit()
+    before = story.memory.orders.listing(story.pool.name)
+    story.fill_orders()
+
+    story.memory.orders.listing = lambda _pool: before  # type: ignore[method-assign]
+    (filled,) = fill(story, (job, 1))
+
+    assert not filled.launched
+    assert len(story.memory.fleet.launched) == 1
+    assert len(story.memory.host_rows) == 1

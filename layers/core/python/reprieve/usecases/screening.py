@@ -147,7 +147,10 @@ class Screening:
             if row and row.try_n != order.try_n:
                 tries.add((row.job, row.attempt, row.try_n))
         more = Wanted(leases=frozenset(leases), tries=frozenset(tries))
-        return read | rows.read(more) if more else read
+        if more:
+            read |= rows.read(more)
+        brought = _brought(read)
+        return read | rows.read(Wanted(hosts=brought, holds=brought)) if brought else read
 
     def _unwanted(self, order: Order, read: Snapshot) -> str | None:
         """Return why the attempt needs no host any more."""
@@ -200,3 +203,10 @@ class Screening:
         known.means.rows.commit([Chill(known.pool.name, slot, cold)])
         known.cold[slot] = cold
         return True
+
+
+def _brought(read: Snapshot) -> frozenset[str]:
+    """Return the hosts of landed tries that are newer than the listing, which doesn't name them."""
+    answers = (tried.answer for tried in read.tries.values() if tried.answer)
+    launched = {one.instance_id for answer in answers for one in answer.instances}
+    return frozenset(launched - read.read.hosts)
