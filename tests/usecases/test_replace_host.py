@@ -528,7 +528,7 @@ def test_a_second_copy_of_an_order_finds_the_host_that_the_first_brought() -> No
     before = story.memory.orders.listing(story.pool.name)
     story.fill_orders()
 
-    story.memory.orders.listing = lambda _pool: before  # type: ignore[method-assign]
+    story.memory.orders.listing = lambda pool: before  # type: ignore[method-assign]
     (filled,) = fill(story, (job, 1))
 
     assert not filled.launched
