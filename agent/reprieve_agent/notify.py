@@ -16,9 +16,3 @@ def notify(message: str) -> None:
         address = "\0" + address[1:]
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(message.encode(), address)
-
-
-def watchdog_seconds() -> float | None:
-    """Return how often systemd wants to hear from us, or None."""
-    microseconds = os.environ.get("WATCHDOG_USEC", "")
-    return int(microseconds) / 1e6 if microseconds.isdigit() else None

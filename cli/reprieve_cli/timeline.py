@@ -11,6 +11,7 @@ from reprieve.domain.host import CapacityPool, Host
 from reprieve.domain.job import Event, Job
 from reprieve.domain.notice import Channel
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
+from reprieve.ports.rows import LAG
 from reprieve.protocol import ReportKind
 from reprieve_cli import phrases
 from reprieve_cli.stack import Cloud
@@ -106,7 +107,7 @@ def of_event(event: Event) -> str:
 
 
 def _figures(event: Event) -> Iterator[str]:
-    seconds, count, lag = (event.data.get(key) for key in ("seconds", "bytes", "lag_seconds"))
+    seconds, count, lag = (event.data.get(key) for key in ("seconds", "bytes", LAG))
     if isinstance(seconds, int | float) and seconds > 0:
         yield phrases.duration(timedelta(seconds=seconds))
     if isinstance(count, int) and count > 0:
@@ -178,7 +179,7 @@ def channels(events: Sequence[Event]) -> list[Heard]:
             continue
         channel = CHANNELS.get(event.data.get("channel"))
         if event.kind == "notice" and channel and "reason" not in event.data:
-            kind, late = str(event.data.get("kind")), event.data.get("lag_seconds")
+            kind, late = str(event.data.get("kind")), event.data.get(LAG)
             heard = notices.setdefault((event.attempt, kind), Heard(event.attempt, kind))
             seconds = float(late) if isinstance(late, int | float) else None
             heard.seconds.setdefault(channel, seconds)
