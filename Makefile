@@ -16,8 +16,8 @@ LOCK    = $(UV) pip compile -q --universal --python-version 3.11 --generate-hash
           --no-annotate --no-emit-index-url --no-emit-find-links
 
 # What runs everywhere; `frameworks` needs torch and friends, `cuda` a GPU.
-EVERYWHERE := not frameworks and not cuda
-FAST       := $(EVERYWHERE) and not e2e and not rehearsal and not systemd
+EVERYWHERE := not frameworks and not cuda and not systemd
+FAST       := $(EVERYWHERE) and not e2e and not deep
 STATIC     := lint types imports deps template
 
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
@@ -29,7 +29,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast check lint types imports deps template synth deploy destroy simulate-faults format lock clean
+.PHONY: help setup demo test test-deep test-fast check lint types imports deps template synth deploy destroy simulate-faults format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
@@ -41,19 +41,22 @@ setup: $(READY) ## Install everything the other targets need
 demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, without an AWS account
 	@$(BIN)/reprieve demo
 
-test: $(READY) ## Run every test that needs neither a GPU nor a training framework
+test: $(READY) ## Run the tests and the main stories: a few minutes
+	@$(BIN)/pytest -m "$(EVERYWHERE) and not deep" -n $(WORKERS) $(PYTEST_ARGS)
+
+test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of 60 hosts: 15 minutes
 	@status=0; \
-	$(BIN)/pytest -m "$(EVERYWHERE) and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
+	$(BIN)/pytest -m "$(EVERYWHERE) and deep and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
 	$(if $(PYTEST_ARGS),,$(BIN)/pytest -m crowd tests/e2e || status=$$?;) \
 	exit $$status
 
 test-fast: .venv/ready ## Run the tests that start no embedded cloud
 	@$(BIN)/pytest -m "$(FAST)" -n $(WORKERS) $(PYTEST_ARGS)
 
-check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, tests
+check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, all tests
 	@failed=$$(mktemp); export FAILED=$$failed; \
 	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(STATIC:%=phase-%); \
-	$(MAKE) --no-print-directory phase-test; \
+	$(MAKE) --no-print-directory --keep-going phase-test phase-test-deep; \
 	names=$$(cat "$$failed"); rm "$$failed"; \
 	test -z "$$names" || { echo "check failed in:" $$names; exit 1; }
 

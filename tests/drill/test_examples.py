@@ -28,6 +28,7 @@ def test_an_example_can_be_read_and_is_told_in_the_page(path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_holds(path: Path) -> None:

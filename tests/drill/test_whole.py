@@ -16,7 +16,7 @@ from reprieve_cli.local.control import WorldClient
 from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 STORY = """
 name: a short life

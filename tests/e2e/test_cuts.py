@@ -19,7 +19,7 @@ import pytest
 from reprieve_cli.drill.engine import Outcome, Patience
 from tests.e2e.theatre import Raw, Theatre, raw_story, read
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 AT_ONCE = Patience(step=15, end=0, rest=0)
 LONG = 9999  # seconds of the scaled clock

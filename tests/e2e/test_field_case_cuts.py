@@ -12,7 +12,7 @@ from reprieve_cli.drill.scenario import FaultAction, HostAction, Scenario, Step
 from tests.e2e.cutting import deployed_with
 from tests.e2e.theatre import Theatre, story
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 SHORT = Patience(step=10, end=3, rest=0)
 

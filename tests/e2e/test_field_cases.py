@@ -11,7 +11,7 @@ import pytest
 from reprieve_cli.drill.engine import Patience
 from tests.e2e.theatre import SCENARIOS, Theatre, story
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 CASES = sorted(path.stem for path in SCENARIOS.glob("op_*.yaml"))
 PATIENCE = Patience(step=20, end=20, rest=5)

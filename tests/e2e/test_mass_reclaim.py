@@ -18,7 +18,7 @@ from reprieve_cli.local import cloud as embedded
 from reprieve_cli.provision import prepare, provision
 from tests.e2e.theatre import Theatre
 
-pytestmark = [pytest.mark.e2e, pytest.mark.crowd, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.crowd, pytest.mark.timeout(900)]
 
 HOSTS = 60
 NOTICE_SECONDS = 60.0

@@ -29,7 +29,7 @@ from reprieve_cli.local.localize import complete, localize
 from reprieve_cli.provision import STACK
 from tests.rehearsal.watchman import Watchman
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(300)]
 
 NOTICE_SECONDS = 3.0
 PUMP_SECONDS = 1.0

@@ -31,7 +31,7 @@ from reprieve_cli.local.deploy import zipped
 from reprieve_cli.provision import STACK
 from tests.infra.synthesised import FUNCTIONS, Template
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(300)]
 
 ARM64 = 183  # e_machine of an ELF file
 HOST_PYTHONS = ("3.11", "3.12", "3.13")

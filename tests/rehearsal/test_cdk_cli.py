@@ -29,7 +29,7 @@ from reprieve_cli.local.localize import complete, localize
 from reprieve_cli.provision import STACK
 from tests.rehearsal.cdk import Cdk
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(300)]
 
 NOTICE_SECONDS = 2.0
 # Ten minutes of EC2's clock, and what a busy machine adds.

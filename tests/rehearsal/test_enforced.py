@@ -40,7 +40,7 @@ from tests.rehearsal.conftest import NOTICE_SECONDS
 from tests.rehearsal.debian import BUILD
 from tests.rehearsal.iam import Policies, Request
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(600)]
 
 USER = "somebody"
 SUBMIT_POLICY = f"{STACK}-submit"

@@ -25,7 +25,7 @@ from tests.rehearsal import metadata_stub
 from tests.rehearsal.box import Box, eventually
 from tests.rehearsal.debian import NotHereError, program, tree
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(1200)]
 
 SUITE = "trixie"
 USER_DATA = "/var/lib/cloud/user-data"

@@ -33,7 +33,7 @@ from tests.rehearsal.debian import NotHereError, tree
 from tests.rehearsal.test_first_boot import AGENT, SUITE, UNITS, USER_DATA, prepared
 from tests.rehearsal.wire import Wire
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.deep, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 
 NOTICE_SECONDS = 20.0
 STEPS = 400
