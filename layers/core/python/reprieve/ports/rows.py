@@ -42,19 +42,18 @@ class Wanted:
 
     def __or__(self, other: Self) -> Self:
         """Return the names of both."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) | getattr(other, f.name) for f in fields(self)}
-        )
+        return type(self)(**{k: getattr(self, k) | getattr(other, k) for k in KINDS})
 
     def __sub__(self, other: Self) -> Self:
         """Return the names that *other* lacks."""
-        return type(self)(
-            **{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)}
-        )
+        return type(self)(**{k: getattr(self, k) - getattr(other, k) for k in KINDS})
 
     def __bool__(self) -> bool:
         """Whether any row is named."""
-        return any(getattr(self, f.name) for f in fields(self))
+        return any(getattr(self, kind) for kind in KINDS)
+
+
+KINDS = tuple(kind.name for kind in fields(Wanted))  # of rows; asked once, it is used by every read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ class Snapshot:
     def __or__(self, later: Self) -> Self:
         """Return the rows of both; of a row read twice, the later reading counts."""
         changes: dict[str, Any] = {}
-        for name in (f.name for f in fields(Wanted)):
+        for name in KINDS:
             again = getattr(later.read, name)
             kept = {k: row for k, row in getattr(self, name).items() if k not in again}
             changes[name] = kept | dict(getattr(later, name))
