@@ -20,10 +20,18 @@ SETTINGS: dict[str, Any] = {"pools": {"gpu": {"types": ["g5.xlarge", "g6.xlarge"
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
     target = tmp_path_factory.mktemp("assembly") / "localized"
     localized = prepare(SETTINGS, notice_seconds=NOTICE_SECONDS, target=target)
-    with embedded.start(notice_seconds=NOTICE_SECONDS) as cloud:
+    patches = tmp_path_factory.mktemp("patches")
+    with embedded.start(
+        notice_seconds=NOTICE_SECONDS, agent_environment={"PYTHONPATH": str(patches)}
+    ) as cloud:
         provision(cloud, localized)
         stage = open_stage(cloud.env, cloud.control, notice_seconds=NOTICE_SECONDS)
-        theatre = Theatre(cloud=cloud, stage=stage, everything=cloud.control.pools())
+        theatre = Theatre(
+            cloud=cloud,
+            stage=stage,
+            everything=cloud.control.pools(),
+            agent_patches=patches,
+        )
         theatre.leave_the_sweep_to_the_world()
         yield theatre
 

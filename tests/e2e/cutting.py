@@ -1,31 +1,43 @@
-"""Take a rule out of what is deployed: a patch that runs before a function's own code."""
+"""Take a rule out of what is deployed: a patch that runs before the code of a function or agent."""
 
 from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.theatre import Theatre
 
 FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
+AGENT = "agent"
+# Whatever runs on a host finds this module; only the agent itself is patched.
+AT_ITS_START = 'import sys\nif sys.orig_argv[1:3] == ["-m", "reprieve_agent"]:\n    import cut\n'
 
 
 @contextmanager
-def deployed_with(theatre: Theatre, patches: dict[str, str]) -> Iterator[None]:
+def deployed_with(theatre: Theatre, patches: Mapping[str, str]) -> Iterator[None]:
     """
     Deploy functions anew, each with its patch: Python source by the name of the function's folder.
 
-    Their layers stay as they are. At the end their own code is back.
+    Their layers stay as they are. The patch of ``agent`` is for the hosts launched from now on. At
+    the end their own code is back.
     """
+    functions = [name for name in patches if name != AGENT]
+    modules = theatre.agent_patches
+    assert modules is not None, "this theatre's agents can't be patched"
     try:
-        for name, patch in patches.items():
-            _deploy(theatre, name, patch)
+        if AGENT in patches:
+            (modules / "cut.py").write_text(patches[AGENT], encoding="utf-8")
+            (modules / "sitecustomize.py").write_text(AT_ITS_START, encoding="utf-8")
+        for name in functions:
+            _deploy(theatre, name, patches[name])
         yield
     finally:
-        for name in patches:
+        for module in ("sitecustomize.py", "cut.py"):
+            (modules / module).unlink(missing_ok=True)
+        for name in functions:
             _deploy(theatre, name)
 
 

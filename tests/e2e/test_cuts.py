@@ -10,13 +10,13 @@ seen instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from reprieve_cli.drill.engine import Outcome, Patience
+from tests.e2e.cutting import AGENT, deployed_with
 from tests.e2e.theatre import Raw, Theatre, raw_story, read
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
@@ -24,6 +24,40 @@ pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 AT_ONCE = Patience(step=15, end=0, rest=0)
 LONG = 9999  # seconds of the scaled clock
 ANY = "*"  # whatever is seen instead
+
+NO_BUDGET = """
+from reprieve.domain import settlement
+
+settlement._over_budget = lambda *_given, **_named: None
+"""
+
+# A digest that equals whatever it is compared with.
+DIGESTS_BELIEVED = """
+from dataclasses import replace
+from reprieve.domain.checkpoint import Manifest
+
+class Believed(str):
+    __hash__ = str.__hash__
+    __eq__ = lambda self, other: True
+    __ne__ = lambda self, other: False
+
+read = Manifest.from_json.__func__
+
+def believing(cls, *given, **named):
+    manifest = read(cls, *given, **named)
+    files = tuple(replace(file, sha256=Believed(file.sha256)) for file in manifest.files)
+    return replace(manifest, files=files)
+
+Manifest.from_json = classmethod(believing)
+"""
+
+EXIT_CODE_ALONE = """
+from dataclasses import replace
+from reprieve_agent import endings
+
+judge = endings.ending
+endings.ending = lambda tenure: judge(replace(tenure, request=None))
+"""
 
 
 def the_job(raw: Raw) -> Raw:
@@ -131,7 +165,7 @@ def wire_cut(what: str) -> Callable[[Raw], None]:
 def advice_dropped(raw: Raw) -> None:
     raw["steps"] = raw["steps"][:1]
     raw["steps"][0]["host"]["channels"] = []
-    raw["steps"].append(until(step=80))
+    raw["steps"].append(until(step=40))
 
 
 def scale_in_foreign(raw: Raw) -> None:
@@ -148,8 +182,7 @@ def renewals_unanswered(raw: Raw) -> None:
     raw["steps"].append({"wait": {"call": call, "times": 3}})
 
 
-def budget_without_end(raw: Raw) -> None:
-    the_job(raw)["max_restarts"] = 99
+def once_more(raw: Raw) -> None:
     raw["steps"] = [{"wait": {"job": "broken", "attempt": 4}}]
 
 
@@ -166,12 +199,12 @@ def next_tier_refused(raw: Raw) -> None:
     ]
 
 
-def one_checkpoint_alone(raw: Raw) -> None:
-    """Have the job save only when it is asked, once, so that nothing is before the damaged one."""
-    command = the_job(raw)["command"]
-    command[command.index("--save-every") + 1] = LONG
-    advice = {"when": {"job": "train", "step": 40}, "host": {"of": "train", "do": "rebalance"}}
-    raw["steps"] = [advice, *raw["steps"], until(status="PARKED")]
+def until_it_is_used(raw: Raw) -> None:
+    raw["steps"].append(until(attempt=3))
+
+
+def until_it_ended(raw: Raw) -> None:
+    raw["steps"].append({"wait": {"job": "public", "event": "ended"}})
 
 
 @dataclass(frozen=True)
@@ -180,6 +213,8 @@ class Cut:
     alter: Callable[[Raw], None]
     broken: Mapping[str, str]
     """What doesn't hold, without the words *job …:*, and what is seen."""
+    patches: Mapping[str, str] = field(default_factory=dict)
+    """What is taken out of the functions, and of the agents."""
 
 
 CUTS = {
@@ -214,21 +249,39 @@ CUTS = {
         "notice_by_event_only", wire_cut("ssm"), {"resumes proven": "attempt 2 begins at none"}
     ),
     "nobody unparks": Cut("every_tier_empty", nobody_unparks, {"status": "PARKED"}),
-    "advice dropped": Cut("rebalance_alone", advice_dropped, {"events in this order": ANY}),
+    "advice dropped": Cut(
+        "op_04_advice_that_nothing_follows", advice_dropped, {"events in this order": ANY}
+    ),
     "scale-in of another account": Cut("scaled_in", scale_in_foreign, {"attempt": "1"}),
     "renewals unanswered": Cut(
         "cancel_while_running", renewals_unanswered, {"events in this order": ANY}
     ),
-    "budget without end": Cut(
-        "job_that_fails", budget_without_end, {"status": ANY, "attempt": "4"}
+    "crashes uncounted": Cut(
+        "job_that_fails",
+        once_more,
+        {"status": ANY, "attempt": "4"},
+        patches=dict.fromkeys(("record_report", "reconcile"), NO_BUDGET),
     ),
     "one type asked": Cut(
-        "first_pool_empty", one_type_asked, {"status": "PARKED", "instances launched": "0"}
+        "op_09_errors_and_an_instance",
+        one_type_asked,
+        {"status": "PARKED", "instances launched": "0"},
     ),
     "next tier refused": Cut(
         "all_spot_empty", next_tier_refused, {"status": "PARKED", "instances launched": "0"}
     ),
-    "one checkpoint alone": Cut("damaged_checkpoint", one_checkpoint_alone, {"status": "PARKED"}),
+    "digests believed": Cut(
+        "damaged_checkpoint",
+        until_it_is_used,
+        {"attempt": "3", "events in this order": ANY, "attempt 2 outcome": "failed"},
+        patches={AGENT: DIGESTS_BELIEVED},
+    ),
+    "exit code alone": Cut(
+        "script_without_helper",
+        until_it_ended,
+        {"attempt 1 cause": "crash", "counters.interruptions": "0", "counters.crashes": "1"},
+        patches={AGENT: EXIT_CODE_ALONE},
+    ),
 }
 
 
@@ -238,28 +291,14 @@ def test_the_story_fails_when_its_mechanism_is_cut(theatre: Theatre, name: str) 
     raw = raw_story(cut.story)
     cut.alter(raw)
 
-    outcome = theatre.play(read(without_the_end(raw), cut.story), patience=AT_ONCE)
+    with deployed_with(theatre, cut.patches):
+        outcome = theatre.play(read(without_the_end(raw), cut.story), patience=AT_ONCE)
 
     assert not outcome.stuck, theatre.explain(outcome)
     seen = broken(outcome)
     assert seen.keys() >= cut.broken.keys(), theatre.explain(outcome)
     for what, instead in cut.broken.items():
         assert instead in {ANY, seen[what]}, theatre.explain(outcome)
-
-
-def test_a_script_that_only_names_the_helper_is_not_warned_of(
-    theatre: Theatre, tmp_path: Path
-) -> None:
-    """Cut what *script without helper* is warned by: the look into its text."""
-    raw = raw_story("script_without_helper")
-    script = tmp_path / "train.py"
-    script.write_text("# One day it may use reprieve_job.\nimport reprieve_job\n")
-    the_job(raw)["code"] = str(tmp_path)
-    raw["steps"] = []
-
-    outcome = theatre.play(read(without_the_end(raw), "script_without_helper"), patience=AT_ONCE)
-
-    assert broken(outcome)["warned at submit"] == ""
 
 
 def test_without_the_random_state_the_result_differs_and_nothing_else(theatre: Theatre) -> None:

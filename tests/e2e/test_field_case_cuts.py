@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import pytest
 
 from reprieve_cli.drill.engine import Patience
-from reprieve_cli.drill.scenario import FaultAction, HostAction, Scenario, Step
-from tests.e2e.cutting import deployed_with
+from tests.e2e.cutting import AGENT, deployed_with
 from tests.e2e.theatre import Theatre, story
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
@@ -53,25 +51,11 @@ def verdict(self, notices, **more):
 HandleNotice.__call__ = verdict
 """
 
+COMMANDS_ALONE = """
+from reprieve_agent.metadata import MetadataWatcher
 
-def unchanged(scenario: Scenario) -> Scenario:
-    return scenario
-
-
-def deaf(scenario: Scenario) -> Scenario:
-    """Leave the command as the only word: no metadata, and a sweep that can't see the notice."""
-    blind = FaultAction(
-        {
-            "service": "ec2",
-            "action": "DescribeSpotInstanceRequests",
-            "seconds": 9999,
-            "then": {"error": {"code": "InternalError", "status": 500}},
-        }
-    )
-    first, *others = scenario.steps
-    assert isinstance(first.action, HostAction)
-    wire = replace(first, action=replace(first.action, what="metadata"))
-    return replace(scenario, steps=(Step(blind), wire, replace(first, when=None), *others))
+MetadataWatcher.start = lambda self: None
+"""
 
 
 @dataclass(frozen=True)
@@ -79,8 +63,7 @@ class Cut:
     story: str
     broken: frozenset[str]
     """Findings that must not hold, without the words *job …:*."""
-    patches: dict[str, str] = field(default_factory=dict)
-    alter: Callable[[Scenario], Scenario] = unchanged
+    patches: dict[str, str]
 
 
 CUTS = {
@@ -94,7 +77,7 @@ CUTS = {
     ),
     "OP-09, errors count first": Cut(
         "op_09_errors_and_an_instance",
-        frozenset({"calls ec2 CreateFleet"}),
+        frozenset({"different ClientToken in calls ec2 CreateFleet"}),
         patches={"replace_host": ERRORS_FIRST},
     ),
     "OP-10, the token is the job's": Cut(
@@ -105,7 +88,7 @@ CUTS = {
     "OP-13, the command is the only word": Cut(
         "op_13_command_never_arrives",
         frozenset({"attempt 2 restored_step"}),
-        alter=deaf,
+        patches={AGENT: COMMANDS_ALONE},
     ),
 }
 
@@ -114,6 +97,6 @@ CUTS = {
 def test_the_case_fails_without_its_rule(theatre: Theatre, name: str) -> None:
     cut = CUTS[name]
     with deployed_with(theatre, cut.patches):
-        outcome = theatre.play(cut.alter(story(cut.story)), patience=SHORT)
+        outcome = theatre.play(story(cut.story), patience=SHORT)
     broken = {f.what.partition(": ")[2] or f.what for f in outcome.findings if not f.holds}
     assert broken >= cut.broken, theatre.explain(outcome)

@@ -38,6 +38,8 @@ class Theatre:
     everything: dict[str, Any]
     """The market in which all is for sale."""
     references: References = field(default_factory=References)
+    agent_patches: Path | None = None
+    """A folder in which the agents' interpreter looks for modules first."""
 
     def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
         assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
