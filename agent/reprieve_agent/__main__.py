@@ -19,9 +19,11 @@ from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
 from reprieve.domain.catalogue import holds
 from reprieve.domain.lease import Holder
 from reprieve_agent import events as on
+from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.config import Config, ConfigError, SupervisorKind
+from reprieve_agent.container_supervisor import ContainerSupervisor
 from reprieve_agent.credentials import JobRole
-from reprieve_agent.executor import Executor, Host, Outside
+from reprieve_agent.executor import Executor
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
 from reprieve_agent.log import configure
@@ -37,7 +39,8 @@ from reprieve_agent.periods import Periods
 from reprieve_agent.places import Account
 from reprieve_agent.reports import Reports
 from reprieve_agent.runtime import Agent, Inbox, Parts
-from reprieve_agent.supervisor import ChildSupervisor, SystemdSupervisor
+from reprieve_agent.surroundings import Host, Outside
+from reprieve_agent.systemd_supervisor import SystemdSupervisor
 from reprieve_agent.work import LONG_POLL_SECONDS, WorkQueue
 
 log = logging.getLogger("reprieve_agent")
@@ -102,18 +105,19 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.S
         holds=partial(holds, host.identity.type),
     )
     systemd = config.supervisor is SupervisorKind.SYSTEMD
+    socket = config.run_dir / "agent.sock"
     outside = Outside(
         desk=desk,
         work=work,
         reports=reports,
         store=S3Checkpoints(s3_client(session), config.checkpoints_bucket),
-        supervisor=SystemdSupervisor() if systemd else ChildSupervisor(),
+        supervisor=ContainerSupervisor(SystemdSupervisor(socket) if systemd else ChildSupervisor()),
         role=JobRole(config.job_role_arn, config.aws_region) if config.job_role_arn else None,
     )
     executor = Executor(config, host, outside, inbox.put)
     machine = Machine(instance_id, Periods.of(config.clock))
     agent = Agent(config, host.boot_id, machine, inbox, executor)
-    ctl = Listener(config.run_dir / "agent.sock", instance_id, agent, inbox)
+    ctl = Listener(socket, instance_id, agent, inbox)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda _signum, _frame: inbox.put(on.StopAsked()))
     agent.run(Parts(beating=(desk, watcher), others=(work, ctl), reports=reports))

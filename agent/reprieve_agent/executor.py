@@ -8,104 +8,37 @@ be repeated: after a crash of the agent it will be.
 from __future__ import annotations
 
 import logging
-import os
-import pwd
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ParamSpec, assert_never
 
 from reprieve.domain.errors import LeaseLostError
-from reprieve.domain.lease import Cause, LeaseKey
-from reprieve.domain.spec import JobSpec
-from reprieve.ports.checkpoints import AbortedError, Checkpoints
-from reprieve.protocol import ReportKind, Scalar
+from reprieve.domain.lease import LeaseKey
+from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
 from reprieve_agent import checkpoint, contract
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
 from reprieve_agent.clock import now
-from reprieve_agent.code import CodeCache, SetupError
 from reprieve_agent.config import Config
 from reprieve_agent.contract import Watcher
-from reprieve_agent.credentials import JobRole
 from reprieve_agent.events import Event
-from reprieve_agent.leases import ClosedError, LeaseDesk
+from reprieve_agent.leases import ClosedError
 from reprieve_agent.logs import LogPusher
-from reprieve_agent.metadata import Identity
-from reprieve_agent.places import Account, Places
-from reprieve_agent.preparation import SetupRun
-from reprieve_agent.reports import Reports
-from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
-from reprieve_agent.secret_values import Secrets
+from reprieve_agent.places import Places
+from reprieve_agent.starter import Starter
 from reprieve_agent.state import Process, State
-from reprieve_agent.supervisor import (
-    JobStart,
-    LaunchError,
-    Supervisor,
-    TooLateError,
-    begun,
-    marker,
-)
+from reprieve_agent.supervisor import marker
+from reprieve_agent.surroundings import Host, Outside
 from reprieve_agent.upload import Uploads
-from reprieve_agent.work import WorkQueue
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-PREPARATION_SECONDS = 60.0
 LOG_PUSHES_PER_NOTICE = 24
 FINAL_LOG_OF_NOTICE = 1 / 60  # 2 s
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Where this agent runs, and as whom its jobs do."""
-
-    identity: Identity
-    boot_id: str
-    account: Account | None
-
-    @property
-    def home(self) -> str:
-        """The home directory of jobs."""
-        return self.account.home if self.account else pwd.getpwuid(os.getuid()).pw_dir
-
-    @property
-    def user(self) -> str:
-        """The name of the user they run as, if it isn't the agent's own."""
-        return self.account.name if self.account else ""
-
-    @property
-    def facts(self) -> dict[str, Scalar]:
-        """What the first report tells."""
-        return {
-            "boot": self.boot_id,
-            "type": self.identity.type,
-            "zone": self.identity.zone,
-            "market": self.identity.market.value,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What the agent works with."""
-
-    desk: LeaseDesk
-    work: WorkQueue
-    reports: Reports
-    store: Checkpoints
-    supervisor: Supervisor
-    role: JobRole | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """The start of one attempt: *stop* calls it off, *idle* tells that nothing of it runs."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    idle: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +59,9 @@ class Executor:
         self._host = host
         self._outside = outside
         self._emit = emit
-        self._quarantine = Quarantine(config.state_dir / "quarantine.json")
-        self._code = CodeCache(config.state_dir / "code", outside.store)
-        self._secrets = Secrets(outside.role)
+        self._starter = Starter(config, host, outside, emit)
         self._companions: dict[LeaseKey, Companions] = {}
         self._pushers: dict[LeaseKey, LogPusher] = {}
-        self._preparations: dict[LeaseKey, Preparation] = {}
 
     def follow(self, state: State) -> None:
         """Let what runs by itself know where things stand."""
@@ -212,11 +142,10 @@ class Executor:
     ) -> None:
         match action:
             case do.Prepare(key):
-                preparation = self._preparation(key)
-                preparation.idle.clear()
-                self._in_thread(self._prepare, action, preparation)
+                self._pusher(key)
+                self._in_thread(self._starter.prepare, action, self._starter.begin(key))
             case do.AbortPreparation(key):
-                self._preparation(key).stop.set()
+                self._starter.call_off(key)
                 self._in_thread(self._outside.supervisor.kill, key, self._places(key).setup)
             case do.Launch():
                 self._in_thread(self._launch, action)
@@ -225,101 +154,11 @@ class Executor:
             case _:
                 assert_never(action)
 
-    def _preparation(self, key: LeaseKey) -> Preparation:
-        preparation = self._preparations.get(key)
-        if preparation is None:
-            preparation = self._preparations[key] = Preparation()
-            preparation.idle.set()
-        return preparation
-
-    def _prepare(self, action: do.Prepare, preparation: Preparation) -> None:
-        key = action.key
-        try:
-            restored = self._prepared(action, preparation.stop)
-        except AbortedError:
-            log.info("preparation called off", extra={"lease": str(key)})
-        except NoValidCheckpointError as error:
-            self._emit(on.PreparationFailed(key, Cause.NO_VALID_CHECKPOINT, str(error)))
-        except (SetupError, OSError) as error:
-            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, str(error)))
-        except Exception as error:
-            log.exception("preparation failed", extra={"lease": str(key)})
-            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, repr(error)))
-        else:
-            self._emit(on.Prepared(key, restored.base, restored.step))
-        finally:
-            preparation.idle.set()
-
-    def _prepared(self, action: do.Prepare, stop: threading.Event) -> Restored:
-        key, spec, account = action.key, action.lease.spec, self._host.account
-        places = self._places(key)
-        places.make(account)
-        self._pusher(key)
-        self._secrets.of(key, spec, places, stop)  # before anything that takes longer
-        self._code.prepare(
-            spec,
-            work=places.work,
-            account=account,
-            setup=self._setup(key, spec, stop),
-            stopped=stop.is_set,
-        )
-        restorer = Restorer(
-            self._outside.store,
-            self._quarantine,
-            report=lambda manifest, why: self._emit(on.Quarantined(key, manifest, why)),
-            stopped=stop.is_set,
-        )
-        if action.exactly:
-            return restorer.restore_exactly(action.lease.base, places.resume, account)
-        return restorer.restore(action.lease, places.resume, account)
-
-    def _setup(self, key: LeaseKey, spec: JobSpec, stop: threading.Event) -> SetupRun:
-        return SetupRun(
-            key=key,
-            argv=spec.setup,
-            env=self._plain_environment(key, spec) | {"REPRIEVE_TOKEN": key.token},
-            places=self._places(key),
-            account=self._host.account,
-            supervisor=self._outside.supervisor,
-            stop=stop,
-        )
-
     def _launch(self, action: do.Launch) -> None:
-        key, spec = action.key, action.lease.spec
-        places = self._places(key)
-        try:
-            stop = self._preparation(key).stop
-            secrets = {} if begun(places) else self._secrets.of(key, spec, places, stop)
-        except AbortedError:
-            return
-        except SetupError as error:
-            self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, str(error)))
-            return
-        promised = contract.environment(
-            key,
-            places,
-            base_step=action.base_step,
-            grace=self._config.clock.notice - self._config.clock.margin,
-        )
-        start = JobStart(
-            key=key,
-            places=places,
-            argv=spec.command,
-            env=self._plain_environment(key, spec) | promised,
-            cwd=self._code.place(spec, work=places.work),
-            account=self._host.account,
-            secrets=secrets,
-        )
-        try:
-            process = self._outside.supervisor.launch(start, not_after=action.not_after)
-        except TooLateError:
-            self._emit(on.TooLate(key))
-        except (LaunchError, OSError) as error:
-            log.exception("job not started", extra={"lease": str(key)})
-            self._emit(on.JobExited(key, None, str(error)))
-        else:
-            self._emit(on.Launched(key, process))
-            self._accompany(key, action.base, process)
+        process = self._starter.launch(action)
+        if process:
+            self._emit(on.Launched(action.key, process))
+            self._accompany(action.key, action.base, process)
 
     def _accompany(self, key: LeaseKey, parent: str | None, process: Process) -> None:
         """Watch the job until it ends, unless that is done already."""
@@ -415,11 +254,7 @@ class Executor:
         if pusher:
             pusher.end()
             pusher.push()
-        preparation = self._preparations.pop(key, None)
-        if preparation:  # its files stay until nothing works on them any more
-            preparation.stop.set()
-            preparation.idle.wait(PREPARATION_SECONDS)
-        self._secrets.forget(key)
+        self._starter.forget(key)  # its files stay until nothing works on them any more
         if self._outside.role:
             self._outside.role.close(key)
         self._places(key).remove()
@@ -457,13 +292,6 @@ class Executor:
         return pusher
 
     # ------------------------------------------------------------------------------------
-
-    def _plain_environment(self, key: LeaseKey, spec: JobSpec) -> dict[str, str]:
-        plain = contract.plain_environment(
-            spec, path=self._config.job_path, home=self._host.home, user=self._host.user
-        )
-        role = self._outside.role
-        return (role.environment(key, self._places(key)) if role else {}) | plain
 
     def _places(self, key: LeaseKey) -> Places:
         return Places.of(key, state_dir=self._config.state_dir, run_dir=self._config.run_dir)

@@ -21,8 +21,9 @@ from reprieve.domain.lease import Holder, Lease, LeaseKey, LeaseState
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind, Ticket
 from reprieve_agent import events as on
+from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.config import Config, SupervisorKind
-from reprieve_agent.executor import Executor, Host, Outside
+from reprieve_agent.executor import Executor
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
 from reprieve_agent.machine import Machine
@@ -31,7 +32,8 @@ from reprieve_agent.periods import Periods
 from reprieve_agent.places import Account
 from reprieve_agent.reports import Reports
 from reprieve_agent.runtime import Agent, Inbox, Parts
-from reprieve_agent.supervisor import ChildSupervisor, Supervisor
+from reprieve_agent.supervisor import Supervisor
+from reprieve_agent.surroundings import Host, Outside
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, MetadataService, Queues
 from tests.builders import a_host, a_job, a_lease

@@ -1,0 +1,58 @@
+"""Where an agent runs, and what it works with."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+
+from reprieve.ports.checkpoints import Checkpoints
+from reprieve.protocol import Scalar
+from reprieve_agent.credentials import JobRole
+from reprieve_agent.leases import LeaseDesk
+from reprieve_agent.metadata import Identity
+from reprieve_agent.places import Account
+from reprieve_agent.reports import Reports
+from reprieve_agent.supervisor import Supervisor
+from reprieve_agent.work import WorkQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where this agent runs, and as whom its jobs do."""
+
+    identity: Identity
+    boot_id: str
+    account: Account | None
+
+    @property
+    def home(self) -> str:
+        """The home directory of jobs."""
+        return self.account.home if self.account else pwd.getpwuid(os.getuid()).pw_dir
+
+    @property
+    def user(self) -> str:
+        """The name of the user they run as, if it isn't the agent's own."""
+        return self.account.name if self.account else ""
+
+    @property
+    def facts(self) -> dict[str, Scalar]:
+        """What the first report tells."""
+        return {
+            "boot": self.boot_id,
+            "type": self.identity.type,
+            "zone": self.identity.zone,
+            "market": self.identity.market.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the agent works with."""
+
+    desk: LeaseDesk
+    work: WorkQueue
+    reports: Reports
+    store: Checkpoints
+    supervisor: Supervisor
+    role: JobRole | None = None
