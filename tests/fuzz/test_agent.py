@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -199,20 +198,6 @@ def ctl() -> ModuleType:
     return module
 
 
-@contextmanager
-def environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 PATTERNS: dict[str, str] = {
     name: parameter["allowedPattern"] for name, parameter in PREEMPT_DOCUMENT["parameters"].items()
 }
@@ -243,8 +228,7 @@ def test_what_the_document_lets_through_is_answered_by_an_exit_code(
 ) -> None:
     request_id, kind = parameters["--request-id"], parameters["--kind"]
     words = ["preempt", *(word for pair in parameters.items() for word in pair), "--json"]
-    with environment(REPRIEVE_SOCKET=str(agent_socket)):
-        code = ctl.main(words)
+    code = ctl.main(words, {b"REPRIEVE_SOCKET": os.fsencode(agent_socket)})
     assert code in {*Verdict}
     known = kind in set(NoticeKind)
     assert (code == Verdict.USAGE) == (not known or request_id not in {kind, f"{kind}:{HOST}"})
@@ -255,10 +239,10 @@ def test_what_the_document_lets_through_is_answered_by_an_exit_code(
 def test_every_command_line_ends_with_an_exit_code(
     words: list[str], ctl: ModuleType, agent_socket: Path
 ) -> None:
-    with environment(REPRIEVE_SOCKET=str(agent_socket)):
-        for known in ([], ["preempt"], ["preempt", "--request-id", "rebalance", "--kind"]):
-            code = ctl.main([*known, *words])
-            assert code in {*Verdict}
+    environ = {b"REPRIEVE_SOCKET": os.fsencode(agent_socket)}
+    for known in ([], ["preempt"], ["preempt", "--request-id", "rebalance", "--kind"]):
+        code = ctl.main([*known, *words], environ)
+        assert code in {*Verdict}
 
 
 @pytest.mark.parametrize(
