@@ -19,6 +19,8 @@ class JobSpec:
     checkpoint goes on in ``fallback_pool`` (one without interruptions, as a rule), or waits
     for a person if it has none. With ``save_every`` the host asks for a checkpoint that
     often. ``needs`` is what a host must have to run it at all.
+    ``profile`` is how the checkpoints of a job without the helper look: a framework's name,
+    or patterns of files. Without ``helper`` the job's Python is left as it is.
     """
 
     command: tuple[str, ...]
@@ -31,3 +33,5 @@ class JobSpec:
     fallback_pool: str | None = None
     save_every: timedelta | None = None
     needs: Needs = NOTHING
+    profile: tuple[str, ...] = ()
+    helper: bool = True
