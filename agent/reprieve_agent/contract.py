@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -28,9 +29,10 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 REQUEST, PROGRESS, DONE = "request.json", "progress.json", "done.json"
-READY_NAME = re.compile(r"ready\.\d+\.json")
-ACK_NAME = re.compile(r"ack\.\d+\.json")
+READY_NAME = re.compile(r"ready\.(\d+)\.json", re.ASCII)
+ACK_NAME = re.compile(r"ack\.(\d+)\.json", re.ASCII)
 SMALL_FILE_BYTES = 64 * 1024
+HELPER = "reprieve_job"
 
 
 def plain_environment(spec: JobSpec, *, path: str, home: str, user: str) -> dict[str, str]:
@@ -41,16 +43,16 @@ def plain_environment(spec: JobSpec, *, path: str, home: str, user: str) -> dict
 
 
 def environment(
-    key: LeaseKey, places: Places, *, base_step: int | None, grace: timedelta
+    key: LeaseKey, places: Places, *, spec: JobSpec, base_step: int | None, grace: timedelta
 ) -> dict[str, str]:
     """Return what the contract promises a job beyond that."""
-    return {
+    promised = {
         "REPRIEVE_CONTRACT": str(VERSION),
         "REPRIEVE_JOB_ID": key.job,
         "REPRIEVE_ATTEMPT": str(key.attempt),
         "REPRIEVE_TOKEN": key.token,
         "REPRIEVE_RUN_DIR": str(places.contract),
-        "REPRIEVE_CKPT_DIR": str(places.checkpoints),
+        "REPRIEVE_CKPT_DIR": str(places.output if spec.profile else places.checkpoints),
         "REPRIEVE_RESUME_DIR": str(places.resume),
         "REPRIEVE_RESUME_STEP": "" if base_step is None else str(base_step),
         "REPRIEVE_SIGNAL": "USR1",
@@ -58,6 +60,21 @@ def environment(
         "REPRIEVE_NODE_RANK": "0",
         "REPRIEVE_NNODES": "1",
     }
+    if spec.helper:
+        own = spec.env.get("PYTHONPATH")
+        promised["PYTHONPATH"] = f"{own}:{places.python}" if own else str(places.python)
+    return promised
+
+
+def lay_helper(places: Places) -> None:
+    """
+    Put the helper, and nothing else of ours, where the job's own Python looks for it.
+
+    A copy: the agent's own folder has more packages, which must not hide the job's.
+    """
+    source = Path(__file__).parents[1] / HELPER
+    shutil.rmtree(places.python, ignore_errors=True)
+    shutil.copytree(source, places.python / HELPER, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def write_request(places: Places, request: Request, now: Now) -> None:
@@ -180,8 +197,20 @@ class Watcher:
             state = AckState(said.get("state", ""))
         except ValueError:
             return None
+        if state is AckState.SAVED and _rank(ACK_NAME, name) != self._first_rank(name):
+            return None
         request_id, error = str(said.get("request_id")), str(said.get("error") or "")
         return on.JobAcked(self.key, request_id, state, _step(said), error[:200])
+
+    def _first_rank(self, ack: str) -> int:
+        """
+        Return the rank that answers «saved» for all: the lowest that registered.
+
+        One rank writes the manifest, and only when every other's part is there. That a save
+        has begun or failed anywhere counts at once: it is one save.
+        """
+        ready = [path.name for path in _matching(self.places.contract, READY_NAME)]
+        return min((_rank(READY_NAME, name) for name in ready), default=_rank(ACK_NAME, ack))
 
 
 def periods(notice_seconds: float) -> tuple[float, float]:
@@ -191,6 +220,11 @@ def periods(notice_seconds: float) -> tuple[float, float]:
 
 def _is_word(name: str) -> bool:
     return bool(READY_NAME.fullmatch(name) or ACK_NAME.fullmatch(name))
+
+
+def _rank(pattern: re.Pattern[str], name: str) -> int:
+    match = pattern.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:

@@ -15,11 +15,13 @@ from typing import ParamSpec, assert_never
 
 from reprieve.domain.errors import LeaseLostError
 from reprieve.domain.lease import LeaseKey
+from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
-from reprieve_agent import checkpoint, contract
+from reprieve_agent import checkpoint, contract, processes, profiles
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
+from reprieve_agent.adoption import Adopter, step_in
 from reprieve_agent.clock import now
 from reprieve_agent.config import Config
 from reprieve_agent.contract import Watcher
@@ -39,6 +41,7 @@ P = ParamSpec("P")
 
 LOG_PUSHES_PER_NOTICE = 24
 FINAL_LOG_OF_NOTICE = 1 / 60  # 2 s
+QUIET_OF_NOTICE = 1 / 60  # 2 s without a write: a folder is finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,14 @@ class Companions:
 
     watcher: Watcher
     uploads: Uploads
+    adopter: Adopter | None = None
+
+    def end(self) -> None:
+        """Stop all of it; what isn't committed now never will be."""
+        self.watcher.end()
+        self.uploads.abort()
+        if self.adopter:
+            self.adopter.end()
 
 
 class Executor:
@@ -149,8 +160,8 @@ class Executor:
                 self._in_thread(self._outside.supervisor.kill, key, self._places(key).setup)
             case do.Launch():
                 self._in_thread(self._launch, action)
-            case do.Attach(key, _, base, committed, process):
-                self._accompany(key, committed or base, process)
+            case do.Attach(key, lease, base, committed, process):
+                self._accompany(key, lease.spec, committed or base, process)
             case _:
                 assert_never(action)
 
@@ -158,9 +169,11 @@ class Executor:
         process = self._starter.launch(action)
         if process:
             self._emit(on.Launched(action.key, process))
-            self._accompany(action.key, action.base, process)
+            self._accompany(action.key, action.lease.spec, action.base, process)
 
-    def _accompany(self, key: LeaseKey, parent: str | None, process: Process) -> None:
+    def _accompany(
+        self, key: LeaseKey, spec: JobSpec, parent: str | None, process: Process
+    ) -> None:
         """Watch the job until it ends, unless that is done already."""
         if key in self._companions:
             return
@@ -178,11 +191,30 @@ class Executor:
                 may_commit=lambda: self._outside.desk.may_commit(key),
                 parent=parent,
             ),
+            adopter=self._adopter(key, spec, parent, process),
         )
         self._companions[key] = companions
         companions.watcher.start()
+        if companions.adopter:
+            companions.adopter.start()
         self._pusher(key)
         self._in_thread(self._wait, key, companions, process)
+
+    def _adopter(
+        self, key: LeaseKey, spec: JobSpec, parent: str | None, process: Process
+    ) -> Adopter | None:
+        profile = profiles.parse(spec.profile)
+        if profile is None:
+            return None
+        return Adopter(
+            key,
+            self._places(key),
+            profile,
+            after=step_in(parent),
+            quiet_seconds=self._config.clock.notice.total_seconds() * QUIET_OF_NOTICE,
+            busy=lambda: processes.writing(process.keeper, marker(key)),
+            emit=self._emit,
+        )
 
     def _wait(self, key: LeaseKey, companions: Companions, process: Process) -> None:
         ended = self._outside.supervisor.wait(key, self._places(key), process)
@@ -235,6 +267,9 @@ class Executor:
     def _sweep(self, key: LeaseKey) -> None:
         places = self._places(key)
         self._outside.supervisor.kill(key, places)
+        companions = self._companions.get(key)
+        if companions and companions.adopter:
+            companions.adopter.finish()
         found = tuple(checkpoint.whole_steps(places.checkpoints))
         self._emit(on.Swept(key, found, contract.done_step(places)))
 
@@ -248,8 +283,7 @@ class Executor:
     def _wipe(self, key: LeaseKey) -> None:
         companions = self._companions.pop(key, None)
         if companions:
-            companions.watcher.end()
-            companions.uploads.abort()
+            companions.end()
         pusher = self._pushers.pop(key, None)
         if pusher:
             pusher.end()

@@ -69,6 +69,16 @@ class Places:
         return self.private / "resume"
 
     @property
+    def output(self) -> Path:
+        """Where a job without the helper saves, in its framework's own way."""
+        return self.private / "output"
+
+    @property
+    def python(self) -> Path:
+        """What the job's Python finds beside its own packages: the helper."""
+        return self.private / "python"
+
+    @property
     def work(self) -> Path:
         """The working directory of a job that brought no code."""
         return self.private / "work"

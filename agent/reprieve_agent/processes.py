@@ -80,6 +80,11 @@ def kill_job(root: int | None, marker: str, *, patience_seconds: float) -> bool:
     return True
 
 
+def writing(root: int | None, marker: str) -> set[str]:
+    """Return the names of the files that a job has open for writing."""
+    return {name for pid in of_job(root, marker) for name in _open_for_writing(pid)}
+
+
 def running(argument: str) -> int | None:
     """Return a live process that has *argument* among its arguments."""
     needle = argument.encode()
@@ -101,6 +106,16 @@ def _stat(pid: int) -> list[str] | None:
     except OSError:
         return None
     return text.rpartition(")")[2].split()
+
+
+def _open_for_writing(pid: int) -> Iterator[str]:
+    process = PROC / str(pid)
+    with suppress(OSError):
+        for number in os.listdir(process / "fd"):  # noqa: PTH208 - names are all that is needed
+            with suppress(OSError):  # it may be closed meanwhile
+                flags = (process / "fdinfo" / number).read_text().partition("flags:")[2].split()
+                if int(flags[0], 8) & os.O_ACCMODE != os.O_RDONLY:
+                    yield str((process / "fd" / number).readlink())
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -11,13 +11,14 @@ from reprieve.domain.lease import Cause, LeaseKey
 from reprieve.domain.spec import JobSpec
 from reprieve.ports.checkpoints import AbortedError
 from reprieve_agent import actions as do
-from reprieve_agent import contract
+from reprieve_agent import adoption, contract, profiles
 from reprieve_agent import events as on
 from reprieve_agent.code import CodeCache, SetupError
 from reprieve_agent.config import Config
 from reprieve_agent.events import Event
 from reprieve_agent.places import Places
 from reprieve_agent.preparation import SetupRun
+from reprieve_agent.profiles import ProfileError
 from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
 from reprieve_agent.secret_values import Secrets
 from reprieve_agent.state import Process
@@ -79,7 +80,7 @@ class Starter:
             log.info("preparation called off", extra={"lease": str(key)})
         except NoValidCheckpointError as error:
             self._emit(on.PreparationFailed(key, Cause.NO_VALID_CHECKPOINT, str(error)))
-        except (SetupError, OSError) as error:
+        except (SetupError, ProfileError, OSError) as error:
             self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, str(error)))
         except Exception as error:
             log.exception("preparation failed", extra={"lease": str(key)})
@@ -104,6 +105,7 @@ class Starter:
         promised = contract.environment(
             key,
             places,
+            spec=spec,
             base_step=action.base_step,
             grace=self._config.clock.notice - self._config.clock.margin,
         )
@@ -134,8 +136,11 @@ class Starter:
 
     def _prepared(self, action: do.Prepare, stop: threading.Event) -> Restored:
         key, spec, account = action.key, action.lease.spec, self._host.account
+        profile = profiles.parse(spec.profile)
         places = self._places(key)
         places.make(account)
+        if spec.helper:
+            contract.lay_helper(places)
         self._secrets.of(key, spec, places, stop)  # before anything that takes longer
         self._code.prepare(
             spec,
@@ -150,9 +155,14 @@ class Starter:
             report=lambda manifest, why: self._emit(on.Quarantined(key, manifest, why)),
             stopped=stop.is_set,
         )
-        if action.exactly:
-            return restorer.restore_exactly(action.lease.base, places.resume, account)
-        return restorer.restore(action.lease, places.resume, account)
+        restored = (
+            restorer.restore_exactly(action.lease.base, places.resume, account)
+            if action.exactly
+            else restorer.restore(action.lease, places.resume, account)
+        )
+        if profile:
+            adoption.lay_out(places, account)
+        return restored
 
     def _setup(self, key: LeaseKey, spec: JobSpec, stop: threading.Event) -> SetupRun:
         return SetupRun(
