@@ -21,6 +21,7 @@ from pydantic import (
 
 from reprieve.domain.capacity import Strategy, Tier
 from reprieve.domain.catalogue import GPU_CLASSES, excluded
+from reprieve.domain.economics.switches import Policy
 
 ENVIRONMENT_LIMIT = 4096  # bytes: Lambda's limit for all variables of one function together
 OUTPUT_LIMIT = 1024  # characters: CloudFormation's limit for one stack output
@@ -111,6 +112,8 @@ class PoolConfig(_Model):
     ] = ("on-demand-capacity-reservation",)
     spares_per_hour: Annotated[int, Field(ge=0, le=100)] = 0
     """So many hosts an hour may be launched on advice alone; 0: none, which is cheaper."""
+    off: Annotated[tuple[Policy, ...], AfterValidator(_unique)] = ()
+    """Policies of money and time that this pool does without: see docs/economics.md."""
     max_hosts: Annotated[int, Field(ge=1, le=1000)] = 2
     max_usd_per_hour: Annotated[float, Field(gt=0, le=100_000)] = 5.0
     on_demand_base: Annotated[int, Field(ge=0)] = 0
@@ -269,6 +272,8 @@ def pool_entry(
         rarely["reservation_types"] = list(pool.reservation_types)
     if pool.spares_per_hour:
         rarely["spares_per_hour"] = pool.spares_per_hour
+    if pool.off:
+        rarely["off"] = [policy.value for policy in pool.off]
     return first | {
         "types": list(pool.types),
         "tiers": [tier.value for tier in pool.tiers],

@@ -10,6 +10,7 @@ from typing import Any
 
 from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.economics.switches import Policy
 from reprieve.ports.cloud import Fleet, Mail
 from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
@@ -124,6 +125,7 @@ def _pool(text: str) -> Pool | None:
             reservations=tuple(raw.get("reservations", ())),
             reservation_types=tuple(raw.get("reservation_types", ())),
             spares_per_hour=int(raw.get("spares_per_hour", 0)),
+            off=tuple(Policy(name) for name in raw.get("off", ())),
         )
     except (ValueError, KeyError, TypeError):
         return None

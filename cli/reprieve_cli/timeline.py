@@ -13,6 +13,7 @@ from reprieve.domain.notice import Channel
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
 from reprieve.ports.rows import LAG
 from reprieve.protocol import ReportKind
+from reprieve.usecases.record_report import POLICY
 from reprieve_cli import phrases
 from reprieve_cli.stack import Cloud
 
@@ -103,7 +104,9 @@ def of_event(event: Event) -> str:
     host = event.data.get("host")
     text = f"{host}: {event.text}" if host and str(host) not in event.text else event.text
     figures = ", ".join(_figures(event))
-    return f"{text} ({figures})" if figures else text
+    text = f"{text} ({figures})" if figures else text
+    decided = event.data.get(POLICY)
+    return f"{text}; {decided}" if decided and event.kind != POLICY else text
 
 
 def _figures(event: Event) -> Iterator[str]:

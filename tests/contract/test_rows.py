@@ -149,7 +149,9 @@ def test_a_notice_that_comes_in_between_is_not_overwritten(dynamodb: DynamoDBCli
         HOST, HostState.READY, reason="", notice=a_notice(NoticeKind.REBALANCE)
     )
 
-    assert after == a_host(state=HostState.DRAINING, reason="interruption", notice=a_notice())
+    assert after == a_host(
+        state=HostState.DRAINING, reason="interruption", notice=a_notice(), advised=True
+    )
     assert calm.read([HOST]) == {HOST: after}
 
 

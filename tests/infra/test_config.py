@@ -22,6 +22,7 @@ from infra.config import (
     pool_entry,
 )
 from reprieve.domain.catalogue import GPU_CLASSES
+from reprieve.domain.economics.switches import Policy
 from reprieve.edge.settings import PoolSettings
 
 HERE = Path(__file__).parent
@@ -47,7 +48,7 @@ def test_a_pool_may_be_named_by_its_class_and_fits_everywhere(name: str) -> None
 
 def test_what_a_pool_chooses_reaches_the_functions_and_what_it_does_not_costs_nothing() -> None:
     plain = pool_entry(PoolConfig(), **EXAMPLE_IDS)
-    assert not {"strategy", "reservations", "spares_per_hour"} & plain.keys()
+    assert not {"strategy", "reservations", "spares_per_hour", "off"} & plain.keys()
 
     chosen = PoolConfig.model_validate(
         {
@@ -56,6 +57,7 @@ def test_what_a_pool_chooses_reaches_the_functions_and_what_it_does_not_costs_no
             "strategy": "capacity-optimized",
             "reservations": ["cr-0123456789abcdef0"],
             "spares_per_hour": 2,
+            "off": ["scores"],
         }
     )
     read = PoolSettings.model_validate(json.loads(compact(pool_entry(chosen, **EXAMPLE_IDS))))
@@ -67,6 +69,7 @@ def test_what_a_pool_chooses_reaches_the_functions_and_what_it_does_not_costs_no
     assert pool.reservations == ("cr-0123456789abcdef0",)
     assert pool.reservation_types == ("on-demand-capacity-reservation",)
     assert pool.spares_per_hour == 2
+    assert pool.off == (Policy.SCORES,)
 
 
 def test_a_file_may_say_it_and_the_context_overrides_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from reprieve.domain.economics.pools import NOTHING_KNOWN, History, score
 from reprieve.domain.host import CapacityPool, Host, HostState, Market
 from reprieve.domain.needs import NOTHING
 from reprieve.domain.notice import Channel, Notice, NoticeKind
-from reprieve.domain.planning import USUAL, View, added, lived, plan
+from reprieve.domain.planning import USUAL, View, lived, plan
 from reprieve_cli.economics.market import Pool
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,8 +68,8 @@ def with_a_life(history: History, host: Host, *, ended: float, interrupted: bool
     """Return *history* with the life of *host*, as the sweep records it."""
     life = lived(host, moment(ended))
     if interrupted and not life.interruptions:  # nobody heard the notice
-        life = added(life, History(interruptions=1))
-    return added(history, life)
+        life += History(interruptions=1)
+    return history + life
 
 
 class Planner:

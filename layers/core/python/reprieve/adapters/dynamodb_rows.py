@@ -129,11 +129,12 @@ class DynamoRows:
                 yield drop_hold(instance_id, key)
             case PutHost(host, new):
                 yield self._put_host(host, new=new)
-            case PutHolds(instance_id):
+            case PutHolds(instance_id, terms):
                 # + 0 makes the beat and leaves an existing one, and the leases with it
+                known = values(terms=terms) if terms else {}
                 yield Update(
                     key=keys.holds(instance_id),
-                    assign=values(instance_id=instance_id),
+                    assign=values(instance_id=instance_id) | known,
                     add=values(beat=0),
                 )
             case PutOrder(order, was):

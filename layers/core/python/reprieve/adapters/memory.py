@@ -49,7 +49,6 @@ from reprieve.domain.order import (
     Try,
     classify,
 )
-from reprieve.domain.planning import added
 from reprieve.domain.silence import Sights
 from reprieve.ports.cloud import Signalled
 from reprieve.ports.jobs import Live
@@ -268,8 +267,9 @@ class InMemoryRows:
             case PutHost(host, new):
                 after = host if new else replace(host, version=host.version + 1)
                 rows.host_rows[host.instance_id] = after
-            case PutHolds(instance_id):
-                rows.holds_rows.setdefault(instance_id, Holds(instance_id))
+            case PutHolds(instance_id, terms):
+                known = rows.holds_rows.get(instance_id, Holds(instance_id))
+                rows.holds_rows[instance_id] = replace(known, terms=terms)
             case PutOrder(order, _):
                 rows.order_rows[order.job, order.attempt] = order
             case PutTry(tried, new):
@@ -286,7 +286,7 @@ class InMemoryRows:
             case Remember(pool, capacity, history):
                 place = (pool, capacity.type, capacity.zone)
                 seen = rows.seen_rows.get(place, NOTHING_KNOWN)
-                rows.seen_rows[place] = added(seen, history)
+                rows.seen_rows[place] = seen + history
             case PutQuotes(pool, quotes):
                 rows.quotes_rows[pool] = quotes
             case Unchanged() | Alive():

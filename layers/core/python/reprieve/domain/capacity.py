@@ -11,6 +11,7 @@ from typing import assert_never
 
 from reprieve.domain.catalogue import holds
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.economics.switches import Policy
 from reprieve.domain.host import Host, HostState, Market
 from reprieve.domain.job import JobStatus
 from reprieve.domain.lease import Holds
@@ -62,6 +63,7 @@ class Pool:
     ``reservations`` are the capacity reservations (or one resource group of them) that the
     tier reserved uses, ``reservation_types`` what kinds they are. ``spares_per_hour`` is
     the churn budget: so many hosts may be launched on advice alone; 0 launches none.
+    ``off`` are the policies that this pool does without.
     """
 
     name: str
@@ -78,6 +80,11 @@ class Pool:
     reservations: tuple[str, ...] = ()
     reservation_types: tuple[str, ...] = ()
     spares_per_hour: int = 0
+    off: tuple[Policy, ...] = ()
+
+    def follows(self, policy: Policy) -> bool:
+        """Whether *policy* is on here."""
+        return policy not in self.off
 
     def tier(self, index: int, hosts: Iterable[Host]) -> Tier:
         """Return the tier to ask at *index*; the on-demand base comes before every tier."""

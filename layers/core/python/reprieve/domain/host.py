@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Self
 
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.notice import Doubt, Notice, escalate
+from reprieve.domain.notice import Doubt, Notice, NoticeKind, escalate
 
 
 class Market(StrEnum):
@@ -56,6 +56,7 @@ class Host:
     notice: Notice | None = None
     usd_per_hour: float | None = None
     reason: str = ""
+    advised: bool = False  # it got a rebalance recommendation, whatever followed
     version: int = field(default=1, compare=False)
 
     def may_become(self, state: HostState) -> bool:
@@ -65,7 +66,16 @@ class Host:
     def advanced(self, state: HostState, *, reason: str, notice: Notice | None = None) -> Self:
         """Return the host moved forward to *state*, if that lies ahead, the notice escalated."""
         after = replace(self, state=state, reason=reason) if self.may_become(state) else self
-        return replace(after, notice=escalate(self.notice, notice)) if notice else after
+        if notice is None:
+            return after
+        advised = self.advised or notice.kind is NoticeKind.REBALANCE
+        return replace(after, notice=escalate(self.notice, notice), advised=advised)
+
+    @property
+    def lost_when_gone(self) -> bool:
+        """Whether nothing announced that it goes, so that its going is a loss without notice."""
+        verdict = self.notice is not None and self.notice.takes_the_host
+        return self.state is HostState.READY and not verdict
 
     def eligible(self, *, now: datetime, clock: NoticeClock) -> bool:
         """

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+from reprieve.domain.economics.recall import SuccessRate
 from reprieve.domain.errors import IllegalTransitionError
 from reprieve.domain.lease import Cause, LeaseKey, Outcome
 from reprieve.domain.spec import JobSpec
@@ -66,7 +67,10 @@ class Job:
     The job's row. ``version`` guards every write; ``attempt`` and ``token`` name its lease.
 
     ``ticket_at`` is when the current attempt's ticket was last put on the queue, written
-    before it is sent: a lost ticket is found by its age.
+    before it is sent: a lost ticket is found by its age. ``rate`` counts emergency
+    checkpoints, those that were tried and those that held. ``on_demand`` says why its hosts
+    are asked for on demand first, empty if they aren't. ``forgiven`` are the lost steps that
+    a person has seen and waved through.
     """
 
     id: str
@@ -86,6 +90,9 @@ class Job:
     checkpoint: CheckpointRef | None = None
     counters: Counters = field(default_factory=Counters)
     steps_lost: int = 0
+    rate: SuccessRate = field(default_factory=SuccessRate)
+    on_demand: str = ""
+    forgiven: int = 0
 
     @property
     def terminal(self) -> bool:

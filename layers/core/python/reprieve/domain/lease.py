@@ -9,9 +9,11 @@ without comparing two machines' clocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from reprieve.domain.economics.hosting import Terms
+from reprieve.domain.economics.recall import SuccessRate
 from reprieve.domain.spec import JobSpec
 
 
@@ -107,7 +109,8 @@ class Lease:
     newest commit that was known on arming: if the bucket then has nothing at all, the
     checkpoints were lost, and the job must not silently begin anew. ``step`` is the last
     step the job reported, ``committed_step`` the last one whose manifest is in the
-    bucket, ``restored_step`` the one it began from.
+    bucket, ``restored_step`` the one it began from. ``rate`` is how the job's emergency
+    checkpoints had gone before it was armed.
     """
 
     key: LeaseKey
@@ -128,6 +131,7 @@ class Lease:
     cause: Cause | None = None
     exit_code: int | None = None
     detail: str = ""
+    rate: SuccessRate = field(default_factory=SuccessRate)
 
     @property
     def sealed(self) -> bool:
@@ -142,8 +146,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """Which leases a host holds, and the beat an idle agent raises to show that it lives."""
+    """
+    Which leases a host holds, and the beat an idle agent raises to show that it lives.
+
+    ``terms`` are what functions told the host when it landed; an idle beat reads them.
+    """
 
     instance_id: str
     leases: frozenset[LeaseKey] = frozenset()
     beat: int = 0
+    terms: Terms | None = None

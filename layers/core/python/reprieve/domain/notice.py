@@ -144,6 +144,8 @@ class ReservationEnding:
         ]
 
 
+TAKES_BACK = frozenset({NoticeKind.INTERRUPTION, NoticeKind.HIBERNATE})  # of Spot capacity
+
 URGENCY = (
     NoticeKind.STATE_CHANGE,
     NoticeKind.REBALANCE,

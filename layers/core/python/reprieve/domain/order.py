@@ -32,7 +32,8 @@ class Order:
 
     ``at_risk`` is how many steps the job had run beyond its last durable one when this was
     ordered: when hosts are short, who stands to lose most comes first. A ``spare`` is
-    wanted before anybody needs it, on advice. ``waited_for_quota``: EC2 refused a Spot host
+    wanted before anybody needs it, on advice. A ``switch`` is a Spot host that shall relieve
+    an on-demand one whose job has time again. ``waited_for_quota``: EC2 refused a Spot host
     for want of quota, and the next refusal won't be waited out.
     """
 
@@ -53,6 +54,7 @@ class Order:
     at_risk: int = 0
     spare: bool = False
     waited_for_quota: bool = False
+    switch: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
@@ -78,7 +80,14 @@ class Order:
 
 
 def order_for(
-    job: Job, attempt: int, *, reason: str, now: datetime, at_risk: int = 0, spare: bool = False
+    job: Job,
+    attempt: int,
+    *,
+    reason: str,
+    now: datetime,
+    at_risk: int = 0,
+    spare: bool = False,
+    switch: bool = False,
 ) -> Order:
     """Return a new order for a host for *attempt* of *job*."""
     return Order(
@@ -91,6 +100,7 @@ def order_for(
         needs=job.spec.needs,
         at_risk=at_risk,
         spare=spare,
+        switch=switch,
     )
 
 

@@ -16,10 +16,12 @@ from reprieve.domain.capacity import Cold, Pool, Tier, counted
 from reprieve.domain.catalogue import GPU_TYPES, none_holds, on_demand_usd, why_not, wider
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.economics.pools import NOTHING_KNOWN, History, Overheads, score
+from reprieve.domain.economics.switches import Policy
 from reprieve.domain.host import CapacityPool, Host, Market
 from reprieve.domain.needs import Needs
-from reprieve.domain.notice import NoticeKind
+from reprieve.domain.notice import TAKES_BACK, NoticeKind
 from reprieve.domain.order import Member, Override, Plan
+from reprieve.domain.prices import listed_usd
 
 # An instant fleet is bounded by its payload; Karpenter trims to 60 types for that reason.
 MAX_OVERRIDES = 60
@@ -28,13 +30,8 @@ MAX_MEMBERS = 10
 
 ANY_TYPE = "*"  # of a zone whose subnet is full
 
-# Where on-demand costs what the catalogue says, so that Spot can be compared with it.
-LISTED_REGIONS = ("us-east-1", "us-east-2", "us-west-2")
-
 # Of a job that nothing is known of: a blocking save of 30 s, and 270 s until it runs again.
 USUAL = Overheads(save_seconds=30.0, dead_seconds=270.0)
-
-TAKES_BACK = frozenset({NoticeKind.INTERRUPTION, NoticeKind.HIBERNATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +157,10 @@ def impossible(needs: Needs, pool: Pool) -> str:
 
 
 def under_notice(
-    hosts: Iterable[Host], *, now: datetime, clock: NoticeClock
+    hosts: Iterable[Host], *, now: datetime, clock: NoticeClock, advised: bool = True
 ) -> dict[CapacityPool, Cold]:
     """
-    Return every capacity pool with an unexpired notice.
+    Return every capacity pool with an unexpired notice, mere advice too if *advised*.
 
     All of them, not the last one only: else a job goes to and fro between two pools that
     die together.
@@ -172,6 +169,8 @@ def under_notice(
     for host in hosts:
         notice = host.notice
         if notice is None or not notice.tells_of_capacity:
+            continue
+        if notice.kind is NoticeKind.REBALANCE and not advised:
             continue
         advised_until = host.stands_down_at(clock)
         until = advised_until or max(
@@ -194,11 +193,24 @@ def zones_taken_back(
     return found
 
 
-def lived(host: Host, now: datetime) -> History:
-    """Return what the life of *host*, over now, adds to its capacity pool's history."""
+def lived(host: Host, now: datetime, *, over: bool = True) -> History:
+    """
+    Return what the life of *host* adds to its capacity pool's history.
+
+    One that is *over* now, while nothing had been announced and nobody had told the host to
+    go, was lost without notice.
+    """
     hours = max((now - host.launched_at) / timedelta(hours=1), 0.0)
     taken = host.notice is not None and host.notice.kind in TAKES_BACK
-    return History(hours=hours, interruptions=int(taken), launches_tried=1, launches_won=1)
+    return History(
+        hours=hours,
+        interruptions=int(taken),
+        launches_tried=1,
+        launches_won=1,
+        silent_losses=int(over and host.lost_when_gone),
+        advised=int(host.advised),
+        advised_rightly=int(host.advised and taken),
+    )
 
 
 def with_the_living(
@@ -209,18 +221,8 @@ def with_the_living(
     for host in hosts:
         if host.capacity.market is Market.SPOT:
             at = (host.capacity.type, host.capacity.zone)
-            found[at] = added(found.get(at, NOTHING_KNOWN), lived(host, now))
+            found[at] = found.get(at, NOTHING_KNOWN) + lived(host, now, over=False)
     return found
-
-
-def added(one: History, other: History) -> History:
-    """Return both together."""
-    return History(
-        hours=one.hours + other.hours,
-        interruptions=one.interruptions + other.interruptions,
-        launches_tried=one.launches_tried + other.launches_tried,
-        launches_won=one.launches_won + other.launches_won,
-    )
 
 
 def free_spare_slot(
@@ -254,7 +256,9 @@ class _Sieve:
     ) -> None:
         self._needs, self._pool, self._view, self._tier, self._now = needs, pool, view, tier, now
         self._cold = dict(view.cold)
-        for capacity, cold in under_notice(view.hosts, now=now, clock=clock).items():
+        suspects = pool.follows(Policy.SUSPECTS)
+        noticed = under_notice(view.hosts, now=now, clock=clock, advised=suspects)
+        for capacity, cold in noticed.items():
             if capacity not in self._cold or self._cold[capacity].until < cold.until:
                 self._cold[capacity] = cold
         self._shunned = zones_taken_back(view.hosts, now=now, clock=clock)
@@ -332,8 +336,8 @@ class _Sieve:
             return f"${usd:.3f}/h, and the pool's cap leaves ${self._room:.3f}/h"
         if self._tier.market is not Market.SPOT:
             return ""
-        listed = on_demand_usd(capacity.type)
-        if usd is not None and listed is not None and _comparable(capacity.zone):
+        listed = listed_usd(capacity.type, capacity.zone)
+        if usd is not None and listed is not None:
             hazard = self._of(capacity).hazard_per_hour
             if usd * (1 + USUAL.at(hazard)) >= listed:
                 return f"${usd:.3f}/h with interruptions is no less than ${listed:.3f} on demand"
@@ -353,7 +357,7 @@ class _Sieve:
     def _score(self, capacity: CapacityPool, usd: float | None) -> float | None:
         if usd is None:
             return None
-        if capacity.market is not Market.SPOT:
+        if capacity.market is not Market.SPOT or not self._pool.follows(Policy.SCORES):
             return usd
         return score(self._of(capacity), USUAL, usd_per_hour=usd)
 
@@ -407,7 +411,3 @@ def _strategy(tier: Tier, pool: Pool) -> str:
             return "lowest-price"
         case Market.RESERVED:
             return "prioritized"
-
-
-def _comparable(zone: str) -> bool:
-    return zone[:-1] in LISTED_REGIONS

@@ -13,10 +13,15 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from reprieve.domain.clock import NoticeClock
-from reprieve.domain.host import Host, HostState, InstanceState
+from reprieve.domain.economics.recall import SuccessRate
+from reprieve.domain.host import Host, HostState, InstanceState, Market
 from reprieve.domain.job import Attempt, CheckpointRef, Counters, Event, Job, JobStatus
 from reprieve.domain.lease import Cause, Lease, LeaseState, Outcome, Phase
+from reprieve.domain.notice import TAKES_BACK
 from reprieve.domain.order import Order, OrderState
+from reprieve.domain.prices import discount_of
+from reprieve.domain.spec import Remedy
+from reprieve.domain.steering import past_break_even
 
 NOT_FOUND_COUNTS_AFTER = timedelta(minutes=5)
 
@@ -153,10 +158,10 @@ def requeue(facts: Facts, *, now: datetime, clock: NoticeClock, token: str) -> D
         case LeaseState.HELD:
             return _ended(facts, lease, Cause.OPERATOR, now=now, token=token)
         case LeaseState.CLOSED if job.status is JobStatus.PARKED:
-            counters = replace(job.counters, no_progress=0)
-            armed, successor = _next_attempt(
-                replace(job, counters=counters), lease, now=now, token=token, reason="requeued"
+            seen = replace(
+                job, counters=replace(job.counters, no_progress=0), forgiven=job.steps_lost
             )
+            armed, successor = _next_attempt(seen, lease, now=now, token=token, reason="requeued")
             told = _told(armed, "requeued", "an operator asked for it; its next attempt waits", now)
             return Arm(armed, successor, "requeued", told)
         case LeaseState.FREE if job.status is JobStatus.QUEUED:
@@ -301,8 +306,13 @@ def _ended(
     """Charge the budgets and arm the next attempt, unless a budget is used up."""
     job = _with_pointer(facts.job, lease)
     counters = _charge(job.counters, lease, cause)
-    job = replace(job, counters=counters, steps_lost=job.steps_lost + _lost_steps(lease))
-    over = _over_budget(job, lease, cause)
+    job = replace(
+        job,
+        counters=counters,
+        steps_lost=job.steps_lost + _lost_steps(lease),
+        rate=_rated(job.rate, facts.host, lease, cause),
+    )
+    over = _over_budget(job, lease, cause, facts.host)
     if over is not None:
         end = _finish(facts, lease, over, now=now, reason=over.reason, cause=cause)
     else:
@@ -319,7 +329,7 @@ def _ended(
     )
 
 
-def _over_budget(job: Job, lease: Lease, cause: Cause) -> Job | None:
+def _over_budget(job: Job, lease: Lease, cause: Cause, host: Host | None) -> Job | None:
     """
     Return *job* as it ends or waits for a person, or None while it may go on.
 
@@ -333,7 +343,7 @@ def _over_budget(job: Job, lease: Lease, cause: Cause) -> Job | None:
         why = f"no valid checkpoint{detail}"
     elif _stuck(job) and _elsewhere(job) is job:
         why = _without_progress(job)
-    else:
+    elif not (why := _spot_lost(job, cause, host)):
         return None
     return replace(job.to(JobStatus.PARKED, reason=why), needs_you=True)
 
@@ -342,12 +352,39 @@ def _stuck(job: Job) -> bool:
     return job.counters.no_progress >= job.spec.max_without_progress
 
 
+def _spot_lost(job: Job, cause: Cause, host: Host | None) -> str:
+    """Return why a job that Spot has cost too much waits for a person, if it was told to."""
+    if job.spec.if_spot_loses is not Remedy.PARK or cause is Cause.OPERATOR or host is None:
+        return ""
+    if host.capacity.market is not Market.SPOT or host.usd_per_hour is None:
+        return ""
+    where = host.capacity
+    return past_break_even(job, discount_of(where.type, where.zone, host.usd_per_hour))
+
+
 def _elsewhere(job: Job) -> Job:
-    """Return *job* in its fallback pool and counted anew, or as it is if it can't move."""
+    """
+    Return *job* where it may get on, counted anew, or as it is if it can't move.
+
+    Its fallback pool comes first; without one it may ask for on-demand hosts, once.
+    """
     fallback = job.spec.fallback_pool
-    if fallback is None or fallback == job.pool:
-        return job
-    return replace(job, pool=fallback, counters=replace(job.counters, no_progress=0))
+    anew = replace(job.counters, no_progress=0)
+    if fallback is not None and fallback != job.pool:
+        return replace(job, pool=fallback, counters=anew)
+    if job.spec.if_stuck is Remedy.ON_DEMAND and not job.on_demand:
+        return replace(job, on_demand=_without_progress(job), counters=anew)
+    return job
+
+
+def _rated(rate: SuccessRate, host: Host | None, lease: Lease, cause: Cause) -> SuccessRate:
+    """Return *rate* with this attempt's emergency checkpoint, if there was one to make."""
+    noticed = host is not None and host.notice is not None and host.notice.kind in TAKES_BACK
+    if not noticed or cause is Cause.DONE:
+        return rate
+    if lease.step is not None and lease.step <= (lease.restored_step or 0):
+        return rate  # nothing was done that could be saved
+    return rate.after(success=_progressed(lease) and not _lost_steps(lease))
 
 
 def _without_progress(job: Job) -> str:
@@ -374,6 +411,7 @@ def _next_attempt(
         sealed_attempt=lease.sealed_attempt,
         base=lease.base,
         pointer=job.checkpoint.manifest if job.checkpoint else None,
+        rate=job.rate,
     )
     return armed, successor
 
@@ -470,7 +508,11 @@ def _why_requeued(job: Job, moved: Job, lease: Lease, cause: Cause) -> str:
         Cause.SETUP_FAILED: f"its setup failed ({lease.detail or f'exit code {lease.exit_code}'})",
         Cause.OPERATOR: "an operator asked for it",
     }
-    where = "" if moved is job else f" in pool {moved.pool}: {_without_progress(job)}"
+    where = ""
+    if moved.pool != job.pool:
+        where = f" in pool {moved.pool}: {_without_progress(job)}"
+    elif moved is not job:
+        where = f" on demand: {_without_progress(job)}"
     return f"{words.get(cause, cause)}; resumes {origin}{where}"
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 
 from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.economics.switches import Policy
 
 Text = Annotated[str, Field(min_length=3)]
 
@@ -28,6 +29,7 @@ class PoolSettings(BaseModel):
     reservations: tuple[str, ...] = ()
     reservation_types: tuple[str, ...] = ()
     spares_per_hour: Annotated[int, Field(ge=0)] = 0
+    off: tuple[Policy, ...] = ()
     launch_template: str
     launch_template_version: str
     work_queue_url: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self, TypeVar
 
 from reprieve.domain.capacity import Cold, Quotes
+from reprieve.domain.economics.hosting import Terms
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Host
@@ -164,9 +165,10 @@ class PutHost:
 
 @dataclass(frozen=True, slots=True)
 class PutHolds:
-    """Make the row of what a new host holds; one that is there stays as it is."""
+    """Make the row of what a new host holds; one that is there keeps its leases and its beat."""
 
     instance_id: str
+    terms: Terms | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def ordered(
     now: datetime,
     at_risk: int = 0,
     spare: bool = False,
+    switch: bool = False,
     ring_again: bool = False,
 ) -> Effects:
     """
@@ -112,13 +113,16 @@ def ordered(
     """
     message = OrderMessage(job.id, attempt, reason, job.pool)
     if stands is None:
-        order = order_for(job, attempt, reason=reason, now=now, at_risk=at_risk, spare=spare)
+        order = order_for(
+            job, attempt, reason=reason, now=now, at_risk=at_risk, spare=spare, switch=switch
+        )
         return Effects((PutOrder(order, was=None),), orders=(message,))
     if stands.pool != job.pool:  # the job moved to its fallback pool since
         moved = replace(stands.reopened(now=now), pool=job.pool)
         return Effects((PutOrder(moved, was=stands),), orders=(message,))
-    # A spare's host may have left long before it is needed.
-    waits = stands.state in WITHOUT_HOST or (stands.spare and stands.state is OrderState.LANDED)
+    # A host that was bought ahead may have left long before it is needed.
+    ahead = stands.spare or stands.switch
+    waits = stands.state in WITHOUT_HOST or (ahead and stands.state is OrderState.LANDED)
     rings = ring_again and waits
     return Effects(orders=(message,) if rings else ())
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from reprieve.domain.capacity import Pool, backoff
+from reprieve.domain.capacity import Pool, Tier, backoff
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Market
@@ -34,6 +34,7 @@ from reprieve.domain.refusal import (
     quota_frees_at,
     to_chill,
 )
+from reprieve.domain.steering import Steer
 from reprieve.ports.orders import Listing
 from reprieve.ports.rows import (
     AddEvents,
@@ -50,6 +51,7 @@ from reprieve.ports.rows import (
 from reprieve.usecases.known_pool import Filled, Known, Means
 from reprieve.usecases.landing import Landing
 from reprieve.usecases.screening import Screening, Sifted
+from reprieve.usecases.steering import Steering
 
 ROUNDS = 8  # of planning in one run: every tier, and a few tries of one
 MEMORY_BATCH = 40  # capacity pools remembered in one commit, two writes each
@@ -81,6 +83,7 @@ class Filling:
         self._known = Known.of(means, pool, listing)
         self._screen = Screening(self._known)
         self._land = Landing(self._known)
+        self._steering = Steering(self._known)
         self._looked: set[OrderKey] = set()
 
     def run(self, orders: Sequence[Order]) -> dict[OrderKey, Filled]:
@@ -90,7 +93,7 @@ class Filling:
         for _ in range(ROUNDS):
             todo = [
                 order
-                for group in alike(todo)
+                for group in alike(self._steering.first(todo))
                 for order in self._guarded(group, partial(self._round, group))
             ]
         for order in todo:
@@ -129,11 +132,15 @@ class Filling:
             clock=self._means.clock,
             wanted=len(group),
         )
-        if not proposal.offers:
+        if not proposal.offers or self._unwanted(first, proposal.tier):
             return self._nothing(group, proposal)
         members, later = group[: proposal.hosts], list(group[proposal.hosts :])
         planned = proposal.plan([m.member for m in members], self._pool, stack=self._means.stack)
         return later + self._guarded(members, partial(self._plan, planned, members))
+
+    def _unwanted(self, order: Order, tier: Tier) -> bool:
+        """Whether a host of *tier* is no use: a Spot host was to relieve a paid one."""
+        return self._steering.switches(order) and tier.market is not Market.SPOT
 
     def _plan(self, planned: Plan, orders: Sequence[Order]) -> list[Order]:
         """Store the plan with every member, if each still needs it; then send it."""
@@ -156,6 +163,7 @@ class Filling:
             lease = self._free_lease(order)
             if lease:
                 writes.append(Unchanged(lease))
+            writes += self._steering.told(order)
         return writes
 
     def _free_lease(self, order: Order) -> Lease | None:
@@ -253,9 +261,19 @@ class Filling:
 
     def _pass_over(self, order: Order, proposal: Proposal) -> list[Order]:
         index = None if proposal.final else next_tier(order, self._pool)
-        if index is not None:
-            return [self._raised(order, proposal.reason, tier=index)]
+        if index is not None and not self._unwanted(order, self._pool.tiers[index]):
+            return self._onward(order, proposal.reason, tier=index)
         self._unfilled(order, proposal.reason, at_cap=proposal.at_cap)
+        return []
+
+    def _onward(
+        self, order: Order, reason: str, *, tier: int, tried: Try | None = None
+    ) -> list[Order]:
+        """Ask the next tier, unless the job would rather wait than pay for it."""
+        waits = self._steering.waits(order, tier)
+        if waits is None:
+            return [self._raised(order, reason, tier=tier, tried=tried)]
+        self._unfilled(order, f"{reason}; {waits.text}", tried=tried, waits=waits)
         return []
 
     def _refuse(self, asked: Asked, order: Order, answer: FleetAnswer) -> list[Order]:
@@ -281,8 +299,8 @@ class Filling:
             case Next.NEXT_TIER | Next.NEXT_MARKET:
                 other = step is Next.NEXT_MARKET
                 index = next_tier(order, self._pool, other_market=other)
-                if index is not None:
-                    return [self._raised(order, reason, tier=index, tried=tried)]
+                if index is not None and not self._unwanted(order, self._pool.tiers[index]):
+                    return self._onward(order, reason, tier=index, tried=tried)
                 self._unfilled(order, reason, tried=tried)
             case Next.WHEN_QUOTA_FREES:
                 at = quota_frees_at(old, now=means.now(), clock=means.clock)
@@ -323,25 +341,33 @@ class Filling:
         at_cap: bool = False,
         needs_you: bool = False,
         quota_at: datetime | None = None,
+        waits: Steer | None = None,
     ) -> None:
         """Let the order wait, visibly: with its reason and its next try."""
-        now = self._means.now()
-        failures = order.failures if quota_at else order.failures + 1
-        waits = replace(
+        if self._steering.switches(order):
+            self._known.close(order, f"no Spot host beside the on-demand one: {reason}")
+            return
+        now, clock = self._means.now(), self._means.clock
+        failures = order.failures if quota_at or waits else order.failures + 1
+        next_try_at = quota_at or now + backoff(failures, clock)
+        if waits and waits.again_at:
+            next_try_at = min(next_try_at, waits.again_at)
+        told = Event(
+            now, "capacity", f"no host: {reason}", order.attempt, waits.facts if waits else {}
+        )
+        unfilled = replace(
             order,
             state=OrderState.UNFILLED,
             outcome=reason,
             failures=failures,
             needs_you=needs_you,
-            next_try_at=quota_at or now + backoff(failures, self._means.clock),
+            next_try_at=next_try_at,
             waited_for_quota=quota_at is not None,
             updated_at=now,
         )
-        self._write(
-            order, waits, Event(now, "capacity", f"no host: {reason}", order.attempt), tried
-        )
+        self._write(order, unfilled, told, tried)
         refused = self._known.refused.get(order.key, ())
-        self._known.done[order.key] = Filled(waits, reason, refused=refused, at_cap=at_cap)
+        self._known.done[order.key] = Filled(unfilled, reason, refused=refused, at_cap=at_cap)
         self._means.settle(order.job)
 
     def _write(self, was: Order, order: Order, event: Event, tried: Try | None) -> None:
@@ -358,10 +384,10 @@ def alike(orders: Iterable[Order]) -> list[list[Order]]:
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        nth = 0
-        while any(o.job == order.job for o in groups.get((order.tier, order.needs, nth), ())):
+        like, nth = (order.tier, order.needs, order.switch), 0
+        while any(o.job == order.job for o in groups.get((*like, nth), ())):
             nth += 1
-        groups.setdefault((order.tier, order.needs, nth), []).append(order)
+        groups.setdefault((*like, nth), []).append(order)
     return list(groups.values())
 
 

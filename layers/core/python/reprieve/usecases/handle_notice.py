@@ -9,11 +9,13 @@ from typing import assert_never
 
 from reprieve.domain.capacity import Cold, Pool
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.economics.switches import Policy
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
-from reprieve.domain.host import Host, HostState, InstanceState
+from reprieve.domain.host import Host, HostState, InstanceState, Market
 from reprieve.domain.job import Event, Job
 from reprieve.domain.lease import Holds, Lease, LeaseState
 from reprieve.domain.notice import Act, Channel, Notice, NoticeKind, Reaction, escalate, react
+from reprieve.domain.planning import lived
 from reprieve.domain.settlement import Decision, Facts, Nothing, decide
 from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.rows import (
@@ -22,6 +24,7 @@ from reprieve.ports.rows import (
     Chill,
     ColdKey,
     PutHost,
+    Remember,
     Rows,
     Snapshot,
     Unchanged,
@@ -276,7 +279,7 @@ class HandleNotice:
         state = known.states.get(told.host, InstanceState.UNKNOWN)
         gone = state is InstanceState.GONE
         after = host.advanced(HostState.GONE, reason="EC2 says it is gone") if gone else host
-        work, decisions, jobs = Effects(_moved(host, after)), [], []
+        work, decisions, jobs = Effects((*_moved(host, after), *self._life(host, after))), [], []
         for job, lease in known.held(told.host):
             order = known.seen.order(job.id, job.attempt)
             facts = Facts(job, lease, host, instance=state, order=order)
@@ -286,6 +289,12 @@ class HandleNotice:
             decisions.append(decision)
             jobs.append(job.id)
         return _Step(work, tuple(jobs), tuple(decisions))
+
+    def _life(self, host: Host, after: Host) -> tuple[Write, ...]:
+        """Return what the life of a host that is gone now says of its capacity pool."""
+        if after == host or host.capacity.market is not Market.SPOT:
+            return ()
+        return (Remember(host.pool, host.capacity, lived(host, self.now())),)
 
     def _drain(self, told: _Told, host: Host, known: _Known) -> _Step:
         """
@@ -344,6 +353,9 @@ class HandleNotice:
     def _chill(self, notice: Notice, host: Host, known: _Known) -> tuple[Write, ...]:
         """Ask the pool for nothing while it is being taken back, unless that is known."""
         if not notice.tells_of_capacity:
+            return ()
+        pool = self.pools.get(host.pool)
+        if notice.kind is NoticeKind.REBALANCE and pool and not pool.follows(Policy.SUSPECTS):
             return ()
         until = max(self.now() + self.clock.cold, notice.reclaimed_at or notice.noticed_at)
         stands = known.colds.get((host.pool, host.capacity))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reprieve.domain.economics.hosting import Terms, terms
 from reprieve.domain.errors import StaleError
-from reprieve.domain.host import Host
+from reprieve.domain.host import Host, Market
 from reprieve.domain.job import Event
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, OrderState, Plan, Try
 from reprieve.ports.rows import (
@@ -60,7 +61,18 @@ class Landing:
 
     def _adopting(self, plan: Plan, order: Order, instance: Launched) -> list[Write]:
         host = self._host(plan, order, instance)
-        return [PutHost(host, new=True), PutHolds(instance.instance_id)]
+        return [PutHost(host, new=True), PutHolds(instance.instance_id, self._terms(host))]
+
+    def _terms(self, host: Host) -> Terms:
+        """Return what the host is to know of its capacity pool, and decides by."""
+        known = self.known
+        at = (host.capacity.type, host.capacity.zone)
+        return terms(
+            known.listing.history,
+            at if host.capacity.market is Market.SPOT else None,
+            launched_at=host.launched_at,
+            off=known.pool.off,
+        )
 
     def _again(self, plan: Plan, order: Order, instance: Launched, errors: Errors) -> None:
         """Land one whose rows changed: adopted already, filled already, or its job is over."""

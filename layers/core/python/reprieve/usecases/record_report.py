@@ -23,6 +23,7 @@ QUIET = frozenset({ReportKind.PROGRESS})
 # Of no job, and nothing that a row would have to say: the log keeps them.
 LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
+POLICY = "policy"  # in a report: what its host decided by a formula, in words
 MOST_SECONDS = 1e8
 # Stages of a save in the order in which they are reached, as the receipt names them.
 STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "released")
@@ -93,9 +94,12 @@ class RecordReport:
         if handled.failure:
             raise handled.failure
         key = report.key
-        if key and key.job not in handled.jobs and _holds(key, report.instance_id, seen):
-            late = notice_event(notice, key.attempt, now=self.handle_notice.now())
-            self.rows.commit([AddEvents(key.job, (late,))])
+        if key and _holds(key, report.instance_id, seen):
+            lines = _decided(report, key.attempt)
+            if key.job not in handled.jobs:
+                lines += (notice_event(notice, key.attempt, now=self.handle_notice.now()),)
+            if lines:
+                self.rows.commit([AddEvents(key.job, lines)])
         return Recorded(report, handled=handled)
 
 
@@ -178,6 +182,14 @@ def _heard(told: dict[str, Scalar]) -> str:
     after = {channel: number(told.get(f"heard_{channel}_s")) for channel in Channel}
     heard = [f"{channel} {s:.1f} s" for channel, s in after.items() if s is not None]
     return f"; heard by {', '.join(heard)}" if heard else ""
+
+
+def _decided(report: Report, attempt: int) -> tuple[Event, ...]:
+    """Return what the host decided about the notice, if it says so."""
+    text = report.data.get(POLICY)
+    if not isinstance(text, str):
+        return ()
+    return (Event(report.at, POLICY, text, attempt, dict(report.data)),)
 
 
 def number(value: Scalar) -> float | None:

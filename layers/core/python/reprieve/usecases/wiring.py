@@ -27,6 +27,7 @@ from reprieve.usecases.replace_host import ReplaceHost
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle, new_token
 from reprieve.usecases.submit import Cancel, Submit
+from reprieve.usecases.sweep_deadlines import SweepDeadlines
 from reprieve.usecases.sweep_hosts import SweepHosts
 from reprieve.usecases.sweep_jobs import SweepCommits, SweepJobs, TellDoubts, TellStandDowns
 from reprieve.usecases.sweep_orders import SweepOrders
@@ -166,6 +167,7 @@ class UseCases:
             SweepJobs(look, self.settle, clock, self.now),
             SweepOrders(ports.rows, ports.mail, clock, self.now),
             SweepHosts(ports.rows, self.settle, self.retire, clock),
+            SweepDeadlines(ports.rows, ports.mail, self.handle_notice, clock, self.now),
             TellDoubts(ports.rows, clock, self.now),
             TellStandDowns(ports.rows, clock),
         ]

@@ -64,6 +64,16 @@ class UniformProgress:
         """Tell whether on-demand from the first minute on would be in time."""
         return self.work_seconds + boot_seconds <= self.deadline_seconds
 
+    def next_decision(self, *, elapsed: float, done: float) -> float | None:
+        """
+        Return the t at which an idle job will have to think again, None if there is none ahead.
+
+        It falls behind the line, or runs out of slack.
+        """
+        net = self.deadline_seconds - (self.work_seconds - done) - self.least_slack
+        behind = done * self.deadline_seconds / self.work_seconds
+        return min((at for at in (net, behind) if at > elapsed), default=None)
+
     def when_idle(self, *, elapsed: float, done: float, spot_available: bool) -> Move:
         """
         Return what an idle job starts on.

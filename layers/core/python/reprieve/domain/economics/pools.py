@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reprieve.domain.economics.interval import checkpoint_interval, waste
+from reprieve.domain.economics.rebalance import AdviceRecord
 from reprieve.domain.economics.spending import free_share
 
 Pool = TypeVar("Pool")
@@ -30,12 +31,20 @@ def silent_hazard_per_hour(*, losses: int, hours: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One pool in one account: hours run, interruptions, launches asked for and got."""
+    """
+    One pool in one account: hours run, interruptions, launches asked for and got.
+
+    ``silent_losses`` are hosts that went without any notice; ``advised`` those that got a
+    rebalance recommendation, ``advised_rightly`` those of them that were then interrupted.
+    """
 
     hours: float = 0.0
     interruptions: int = 0
     launches_tried: int = 0
     launches_won: int = 0
+    silent_losses: int = 0
+    advised: int = 0
+    advised_rightly: int = 0
 
     @property
     def hazard_per_hour(self) -> float:
@@ -73,8 +82,30 @@ class History:
             launches_won=self.launches_won + won,
         )
 
+    def __add__(self, other: History) -> History:
+        """Return both together."""
+        return History(
+            hours=self.hours + other.hours,
+            interruptions=self.interruptions + other.interruptions,
+            launches_tried=self.launches_tried + other.launches_tried,
+            launches_won=self.launches_won + other.launches_won,
+            silent_losses=self.silent_losses + other.silent_losses,
+            advised=self.advised + other.advised,
+            advised_rightly=self.advised_rightly + other.advised_rightly,
+        )
+
 
 NOTHING_KNOWN = History()
+
+
+def advice_record(histories: Iterable[History]) -> AdviceRecord:
+    """Return what *histories* together say of rebalance recommendations."""
+    seen = sum(histories, NOTHING_KNOWN)
+    return AdviceRecord(
+        advised=seen.advised,
+        followed=seen.advised_rightly,
+        unannounced=seen.interruptions - seen.advised_rightly,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
