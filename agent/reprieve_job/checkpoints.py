@@ -17,6 +17,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from reprieve_job.contract import VERSION
@@ -85,12 +86,13 @@ class CheckpointStore:
         and an ``OSError`` is raised as ``CheckpointError``.
         """
         part = self._directory / f".step-{step}.part"
+        began = monotonic()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             part.mkdir()
             yield part
-            _seal(part, {"step": step, **facts})
+            _seal(part, {"step": step, **facts}, began=began)
             self._publish(part, step)
         except OSError as error:
             _remove(part)
@@ -177,7 +179,16 @@ def _file_fault(folder: Path, path: str, size: int, sha256: str, *, hashes: bool
     return None
 
 
-def _seal(part: Path, facts: dict[str, Any]) -> None:
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what the manifest in *folder* says, nothing if there is none to read."""
+    try:
+        found = json.loads((folder / MANIFEST_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _seal(part: Path, facts: dict[str, Any], *, began: float) -> None:
     """Sync what the job wrote to *part* and describe it in the manifest, which is written last."""
     files = _plain_files(part)
     if not files:
@@ -191,7 +202,8 @@ def _seal(part: Path, facts: dict[str, Any]) -> None:
         if directory.is_dir():
             _sync_directory(directory)
     manifest = part / MANIFEST_FILE
-    manifest.write_text(json.dumps({"v": VERSION, **facts, "files": described}), encoding="utf-8")
+    content = {"v": VERSION, **facts, "seconds": round(monotonic() - began, 3), "files": described}
+    manifest.write_text(json.dumps(content), encoding="utf-8")
     _sync_file(manifest)
     _sync_directory(part)
 

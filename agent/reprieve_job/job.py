@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from reprieve_job import contract
-from reprieve_job.checkpoints import CheckpointError, CheckpointStore
+from reprieve_job.checkpoints import CheckpointError, CheckpointStore, read_manifest
 from reprieve_job.contract import ContractError, Environment, Request
 from reprieve_job.wakeup import Wakeup
 
@@ -70,7 +70,7 @@ class Job:
         """Use ``reprieve_job.connect`` instead."""
         self._environment = environment
         self._store = store
-        self._total_steps = total_steps
+        self.total_steps = total_steps
         self._every = math.inf if every is None else every
         self._framework = framework
         self._wakeup = Wakeup()
@@ -82,6 +82,14 @@ class Job:
         # Without a host there is nothing to poll, ever.
         self._next_poll = -math.inf if environment.run_dir else math.inf
         self.resume_dir, self.resume_step = self._where_to_resume()
+
+    @property
+    def resume_world_size(self) -> int | None:
+        """How many processes wrote the checkpoint to resume from; None when nothing tells it."""
+        if self.resume_dir is None:
+            return None
+        world_size = read_manifest(self.resume_dir).get("world_size")
+        return world_size if isinstance(world_size, int) else None
 
     @property
     def attempt(self) -> int:
@@ -116,7 +124,7 @@ class Job:
 
         Never at ``total_steps``: a job that is complete calls ``done`` and needs no other host.
         """
-        return self._told_to_leave() and (self._step is None or self._step != self._total_steps)
+        return self._told_to_leave() and (self._step is None or self._step != self.total_steps)
 
     def seconds_left(self) -> float:
         """Return the seconds until the host goes away; ``inf`` when nobody said it does."""
@@ -157,6 +165,19 @@ class Job:
         self._look()
         self._answer_saved(step)
         self._store.rotate()
+
+    def answered(self) -> None:
+        """
+        Take the request that stands for answered: rank 0 saved for all ranks.
+
+        For ranks above 0, after a save that all of them agreed on. Nothing is written.
+        """
+        if self.rank == 0:
+            return
+        self._look()
+        self._last_save = monotonic()
+        if self._request is not None:
+            self._settle(self._request)
 
     def decline(self, reason: str) -> None:
         """Answer the request that stands with no: the host falls back to an older checkpoint."""
@@ -263,6 +284,9 @@ class Job:
         self, request: Request, state: _AckState, *, step: int | None = None, error: str = ""
     ) -> None:
         self._write_ack(request, state, step=step, error=error)
+        self._settle(request)
+
+    def _settle(self, request: Request) -> None:
         self._answered = request.id
         if not request.must_exit:
             self._request = None
@@ -282,7 +306,7 @@ class Job:
 
     def _report_progress(self) -> None:
         if self._step is not None:
-            facts = {"step": self._step, "total": self._total_steps, "at_unix": time.time()}
+            facts = {"step": self._step, "total": self.total_steps, "at_unix": time.time()}
             self._tell_host(contract.PROGRESS_FILE, facts)
 
     def _tell_host(self, name: str, content: dict[str, Any]) -> None:

@@ -166,6 +166,35 @@ def test_rank_one_tells_neither_progress_nor_completion(
         pass
 
 
+def test_a_rank_above_0_leaves_when_its_save_was_answered_for_all(
+    host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    job = reprieve_job.connect(every=60)
+    host.request()
+    job.step(1)
+    assert (job.should_save(), job.should_exit()) == (True, False)
+
+    job.answered()
+
+    assert (job.should_save(), job.should_exit()) == (False, True)
+    assert list(host.run_dir.glob("ack.*")) == []
+    clock.now += 60
+    assert job.should_save()
+    job.answered()
+    assert not job.should_save()
+
+
+def test_rank_0_answers_by_saving_only(host: Host) -> None:
+    job = reprieve_job.connect()
+    host.request()
+    job.step(1)
+
+    job.answered()
+
+    assert (job.should_save(), job.should_exit()) == (True, False)
+
+
 def test_reprieves_own_rank_comes_before_the_launchers(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +342,7 @@ def test_the_manifest_describes_each_file(host: Host, monkeypatch: pytest.Monkey
         (folder / "empty").touch()
 
     manifest = json.loads((host.checkpoints / "step-12" / "MANIFEST.json").read_text())
+    assert manifest.pop("seconds") >= 0
     assert manifest == {
         "v": 1,
         "step": 12,
@@ -483,6 +513,22 @@ def test_the_resumed_job_gets_the_hosts_checkpoint(
     monkeypatch.setenv("REPRIEVE_RESUME_STEP", "120")
     job = reprieve_job.connect()
     assert (job.resume_dir, job.resume_step, job.attempt) == (resume, 120, 3)
+
+
+def test_the_resumed_job_knows_how_many_processes_saved(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume = tmp_path / "resume"
+    resume.mkdir()
+    (resume / "state").write_text("state")
+    monkeypatch.setenv("REPRIEVE_RESUME_DIR", str(resume))
+    monkeypatch.setenv("REPRIEVE_RESUME_STEP", "7")
+    job = reprieve_job.connect()
+    assert job.resume_world_size is None
+
+    (resume / "MANIFEST.json").write_text('{"v": 1, "world_size": 2}')
+
+    assert job.resume_world_size == 2
 
 
 def test_a_first_attempt_has_nothing_to_resume(
