@@ -17,6 +17,7 @@ from reprieve.domain.needs import Needs
 from reprieve.domain.planning import impossible
 from reprieve.domain.spec import JobSpec
 from reprieve.usecases.submit import Submit
+from reprieve_agent import profiles
 from reprieve_cli import phrases, saving
 from reprieve_cli.bundle import Bundle, pack
 from reprieve_cli.errors import BadInputError
@@ -58,6 +59,8 @@ class Request:
     host_memory: int | None = None
     same_gpus: bool = False
     fallback_pool: str | None = None
+    profile: tuple[str, ...] = ()
+    no_helper: bool = False
 
 
 def check(
@@ -107,6 +110,8 @@ def _spec(request: Request) -> JobSpec:
         save_every=_save_every(request.save_every),
         needs=_needs(request),
         fallback_pool=request.fallback_pool,
+        profile=_profile(request.profile),
+        helper=not request.no_helper,
     )
     both = sorted(spec.env.keys() & spec.secrets.keys())
     if both:
@@ -179,6 +184,7 @@ def _texts(spec: JobSpec) -> list[str]:
     return [
         *spec.command,
         *spec.setup,
+        *spec.profile,
         *(t for pair in pairs for t in pair),
     ]
 
@@ -207,6 +213,14 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     if name.startswith(OURS):
         raise BadInputError(f"{option} {name}: names in {OURS} are set by the host, choose another")
     return name, value
+
+
+def _profile(given: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        profiles.parse(given)
+    except profiles.ProfileError as error:
+        raise BadInputError(f"--profile {error}") from error
+    return given
 
 
 def _save_every(text: str | None) -> timedelta | None:

@@ -43,6 +43,7 @@ def test_every_option_reaches_the_spec(cli: Cli, code: Path) -> None:
         *("submit", "--name", "My run", "--code", str(code), "--setup", "pip install x && y"),
         *("--env", "A=1", "--env", "B=x=y", "--secret", f"HF_TOKEN={ARN}"),
         *("--save-every", "10m", "--max-restarts", "7"),
+        *("--profile", "a-{step}.pt:9", "--profile", "b-{step}.pt", "--no-helper"),
         *("--json", "--", "sh", "-c", "echo hello"),
     )
 
@@ -58,6 +59,8 @@ def test_every_option_reaches_the_spec(cli: Cli, code: Path) -> None:
         secrets={"HF_TOKEN": ARN},
         save_every=timedelta(minutes=10),
         max_restarts=7,
+        profile=("a-{step}.pt:9", "b-{step}.pt"),
+        helper=False,
     )
 
 
@@ -135,6 +138,7 @@ def test_a_secret_that_no_host_could_read_is_refused(cli: Cli, code: Path) -> No
         (("--env", f"A={'x' * 40_000}", "--", "x"), "the limit is 32,768"),
         (("--name", " ", "--", "x"), "1 to 64 printable"),
         (("--name", "a\nb", "--", "x"), "1 to 64 printable"),
+        (("--profile", "keras", "--", "x"), "--profile 'keras' is neither one of hf, lightning,"),
         (("--nope", "--", "x"), "No such option"),
     ],
 )

@@ -36,6 +36,14 @@ from reprieve_cli.terminal import Terminal
 )
 @click.option("--save-every", metavar="TIME", help="Periodic saves: 90s, 10m, 1h.")
 @click.option(
+    "--profile",
+    multiple=True,
+    metavar="NAME|PATTERN",
+    help="How its checkpoints look, if it has no reprieve_job: hf, lightning, dcp, orbax,"
+    " deepspeed or 'ckpt-{step}/model.pt:BYTES'; patterns are repeatable.",
+)
+@click.option("--no-helper", is_flag=True, help="Leave its PYTHONPATH alone.")
+@click.option(
     "--max-restarts",
     type=click.IntRange(0, 100),
     default=3,
