@@ -5,6 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.host import Agent
+
+
+class Died(BaseException):
+    """The process that made the call died; nothing in it may catch this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caller:
+    """Who makes a call: a function or a person by name, or a host."""
+
+    name: str
+    host: Agent | None = None
 
 
 class Kind(StrEnum):
@@ -33,7 +49,13 @@ class Kind(StrEnum):
     NO_SWEEP = "the sweep doesn't run"
     EXTRA_SWEEP = "two sweeps at once"
     FLEET_ERROR = "the next fleet is refused"
+    THROTTLE = "the table throttles every second call of a function"
+    UNREAD = "the table leaves rows of one kind unread"
+    LAG = "the index doesn't show what is new"
+    PARTIAL = "the next fleet brings fewer than were asked for"
     BAD_CHECKPOINT = "a job's newest checkpoint goes bad"
+    TORN = "a job's next checkpoint is half-written"
+    DRAIN = "a person drains a host"
     CANCEL = "a person cancels a job"
     REQUEUE = "a person requeues a job"
     CRASH = "a job crashes"
@@ -43,6 +65,7 @@ class Kind(StrEnum):
     REFUSED = "call fails before"
     ANSWER_LOST = "call takes effect, its answer is lost"
     PAUSED = "function is paused before"
+    AGENT_DIES_BEFORE = "agent dies right before"
     HOST_FREEZES_AFTER = "host freezes right after"
     HOST_DIES_AFTER = "host dies right after"
     HOST_REBOOTS_AFTER = "host reboots right after"
@@ -60,6 +83,7 @@ AT_A_CALL_OF_A_FUNCTION = (
     Kind.PAUSED,
 )
 AT_A_CALL_OF_A_HOST = (
+    Kind.AGENT_DIES_BEFORE,
     Kind.HOST_FREEZES_AFTER,
     Kind.HOST_DIES_AFTER,
     Kind.HOST_REBOOTS_AFTER,
@@ -76,6 +100,7 @@ WEIGHTS = {
     Kind.REQUEUE: 3,
     Kind.EXTRA_SWEEP: 2,
     Kind.BAD_MAIL: 2,
+    Kind.DRY_ALL: 0.5,
 }
 
 FUNCTION_CALLS = (
@@ -118,8 +143,8 @@ HOST_CALLS = (
     "commit",
     "commit",
 )
-# Faults end after twenty minutes; what they broke must mend by itself afterwards.
 FAULTS_END = 1200.0
+LONG = 300.0  # in a world that takes longer, so may its faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +175,96 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Everything about one run; the same schedule runs the same way to the last step."""
+    """
+    Everything about one run; the same schedule runs the same way to the last step.
+
+    Faults end *ends* seconds after the beginning; what they broke must mend by itself then.
+    *boots* is how long an instance takes at least and at most until its agent runs, *idle*
+    how long a host waits for work. *strikes* are faults at the n-th call that functions
+    make, *lost* is the n-th report that hosts send, and gets lost.
+    """
 
     seed: int
     works: tuple[Work, ...]
     faults: tuple[Fault, ...]
     max_hosts: int = 2
     skews: tuple[float, ...] = (0.0,)
-    strike: tuple[Kind, int] | None = None  # one fault more, at the n-th call that functions make
+    strikes: tuple[tuple[Kind, int], ...] = ()
+    lost: int | None = None
+    pools: int = 2
+    ends: float = FAULTS_END
+    boots: tuple[float, float] = (60.0, 150.0)
+    idle: float = 600.0
+
+
+class Size(StrEnum):
+    """How large a drawn world is: most faults need one job, a few need a crowd."""
+
+    SMALL = "small"
+    MIDDLE = "middle"
+    LARGE = "large"
+
+
+SIZES = {Size.SMALL: 0.85, Size.MIDDLE: 0.13, Size.LARGE: 0.02}
 
 
 def draw(seed: int) -> Schedule:
     """Draw the schedule of *seed*."""
     rng = Random(f"schedule {seed}")
-    works = tuple(_work(rng) for _ in range(rng.choice((1, 1, 1, 2, 2, 3))))
-    drawn = [fault for _ in range(rng.randint(1, 9)) for fault in _faults(rng)]
-    faults = sorted(drawn, key=lambda fault: fault.at)
-    skews = tuple(rng.choice((0.0, 0.0, 40.0, -40.0, 120.0, -120.0)) for _ in range(5))
-    return Schedule(seed, works, tuple(faults), rng.choice((1, 2, 2, 3)), skews)
+    size = rng.choices(tuple(SIZES), tuple(SIZES.values()))[0]
+    match size:
+        case Size.SMALL:
+            return _small(seed, rng)
+        case Size.MIDDLE:
+            return _middle(seed, rng)
+        case Size.LARGE:
+            return _large(seed, rng)
 
 
-def _work(rng: Random) -> Work:
+def _small(seed: int, rng: Random) -> Schedule:
+    """One job, sometimes two, in one pool; hosts boot quickly and leave soon."""
+    works = tuple(
+        Work(
+            pool=0,
+            at=rng.choice((0.0, 0.0, 60.0)),
+            seconds=rng.choice((60.0, 120.0, 240.0)),
+            save_every=rng.choice((None, 40.0, 90.0)),
+            deaf=rng.random() < 0.1,
+        )
+        for _ in range(rng.choice((1, 1, 1, 1, 2)))
+    )
+    return Schedule(
+        seed,
+        works,
+        _faults(rng, rng.randint(1, 4), until=200.0),
+        max_hosts=rng.choice((1, 2)),
+        skews=_skews(rng, 3),
+        pools=1,
+        ends=300.0,
+        boots=(10.0, 40.0),
+        idle=140.0,  # more than a notice and its margin, as it must be
+    )
+
+
+def _middle(seed: int, rng: Random) -> Schedule:
+    works = tuple(_work(rng, pools=2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3))))
+    faults = _faults(rng, rng.randint(1, 9), until=FAULTS_END - 300)
+    return Schedule(seed, works, faults, rng.choice((1, 2, 2, 3)), _skews(rng, 5))
+
+
+def _large(seed: int, rng: Random) -> Schedule:
+    works = tuple(_work(rng, pools=3) for _ in range(rng.randint(4, 8)))
+    faults = _faults(rng, rng.randint(8, 20), until=FAULTS_END - 300)
+    return Schedule(seed, works, faults, rng.choice((3, 5)), _skews(rng, 7), pools=3)
+
+
+def _skews(rng: Random, hosts: int) -> tuple[float, ...]:
+    return tuple(rng.choice((0.0, 0.0, 40.0, -40.0, 120.0, -120.0)) for _ in range(hosts))
+
+
+def _work(rng: Random, *, pools: int) -> Work:
     return Work(
-        pool=rng.choice((0, 0, 1)),
+        pool=rng.randrange(pools),
         at=rng.choice((0.0, 30.0, 300.0)),
         seconds=rng.choice((120.0, 500.0, 1000.0)),
         save_every=rng.choice((None, 60.0, 150.0)),
@@ -180,14 +272,20 @@ def _work(rng: Random) -> Work:
     )
 
 
-def _faults(rng: Random) -> list[Fault]:
+def _faults(rng: Random, count: int, *, until: float) -> tuple[Fault, ...]:
+    drawn = [fault for _ in range(count) for fault in _drawn(rng, until)]
+    return tuple(sorted(drawn, key=lambda fault: fault.at))
+
+
+def _drawn(rng: Random, until: float) -> list[Fault]:
     """Draw a fault, and often another one while the world still deals with the first."""
-    first = _fault(rng)
+    first = _fault(rng, until)
     if rng.random() < 0.05:
         return _late_commit(rng, first.at)
     if rng.random() < 0.5:
         return [first]
-    return [first, replace(_fault(rng), at=first.at + rng.choice((0.0, 5.0, 40.0, 100.0, 300.0)))]
+    soon = first.at + rng.choice((0.0, 5.0, 40.0, 100.0))
+    return [first, replace(_fault(rng, until), at=soon)]
 
 
 def _late_commit(rng: Random, at: float) -> list[Fault]:
@@ -199,8 +297,8 @@ def _late_commit(rng: Random, at: float) -> list[Fault]:
     ]
 
 
-def _fault(rng: Random) -> Fault:
-    at, pick = rng.uniform(0, FAULTS_END - 300), rng.random()
+def _fault(rng: Random, until: float) -> Fault:
+    at, pick = rng.uniform(0, until), rng.random()
     group = rng.choice((0, 0, 1, 1, 2))
     if group == 1:
         kind = rng.choice(AT_A_CALL_OF_A_FUNCTION)
@@ -212,4 +310,5 @@ def _fault(rng: Random) -> Fault:
         amount = rng.uniform(20, 900) if slow else 0.0
         return Fault(at, kind, pick, amount, rng.choice(HOST_CALLS))
     kind = rng.choices(AT_A_MOMENT, [WEIGHTS.get(kind, 1) for kind in AT_A_MOMENT])[0]
-    return Fault(at, kind, pick, rng.choice((20.0, 70.0, 200.0, 500.0, 900.0)))
+    longest = 900.0 if until > LONG else 500.0
+    return Fault(at, kind, pick, rng.choice((20.0, 70.0, 200.0, 500.0, longest)))

@@ -8,8 +8,8 @@ meanwhile happens right after the thaw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +32,7 @@ from reprieve_agent.machine import Machine
 from reprieve_agent.periods import Periods
 from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restorer
 from reprieve_agent.state import AckState, Ending, Process, State
+from tests.simulation.faults import Caller, Died
 from tests.simulation.promises import Start
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 PERIODS = Periods.of(NoticeClock())
 COMMIT_FOR = PERIODS.lease * 5 / 6
-STEP_EVERY = 5.0
+STEP_EVERY = 10.0
 REQUEUE = 75
 CRASHED = 1
 SHORT = 0.01
@@ -48,7 +49,7 @@ SHORT = 0.01
 class BucketView:
     """What a restore reads, and the sweep."""
 
-    def __init__(self, manifests: dict[str, Manifest], bad: set[str]) -> None:
+    def __init__(self, manifests: dict[str, Manifest], bad: Container[str]) -> None:
         self._manifests, self._bad = manifests, bad
 
     def manifests(self, job: str, attempt: int) -> Sequence[str]:
@@ -112,11 +113,13 @@ class Agent:
     frozen: bool = False
     cut_until: float = 0.0
     spoke_at: float | None = None
+    gone_at: float | None = None
     metadata: Notice | None = None
     boot_n: int = 0
     life: int = 0
     state: State = field(init=False)
     machine: Machine = field(init=False)
+    caller: Caller = field(init=False)
     disk: State | None = None
     run: Run | None = None
     doomed: set[LeaseKey] = field(default_factory=set)
@@ -133,10 +136,14 @@ class Agent:
     _renewed_at: float | None = None
     _beats: int = 0
     _polling: bool = False
+    _waiting: bool = False
+    _heard: float = 0.0
     _wake: float | None = None
 
     def __post_init__(self) -> None:
-        self.machine = Machine(self.instance_id, PERIODS)
+        periods = replace(PERIODS, idle=self.world.schedule.idle)
+        self.machine = Machine(self.instance_id, periods)
+        self.caller = Caller("host", self)
         self.state = State(boot_id="", idle_since=0.0)
 
     # The machine under it ------------------------------------------------------------------
@@ -158,7 +165,10 @@ class Agent:
             if self.frozen:
                 self._deferred.append(due)
                 return
-            call()
+            try:
+                call()
+            except Died:
+                return
 
         self.world.later(seconds, due)
 
@@ -174,6 +184,7 @@ class Agent:
     def die(self) -> None:
         """Stop everything on it, for good."""
         self.up, self.run = False, None
+        self.world.running.discard(self.instance_id)
         self.boot_n += 1000
 
     def freeze(self, seconds: float) -> None:
@@ -198,6 +209,7 @@ class Agent:
         if not self.up:
             return
         self.boot_n += 1
+        self.world.running.discard(self.instance_id)
         self.up, self.run, self.frozen, self._deferred = False, None, False, []
         self.doomed, self.stopped = set(), set()
         self.later(40, self._start_agent, outlives=True)
@@ -222,7 +234,9 @@ class Agent:
         self.life += 1
         self.up = True
         self._followed = self._read = self._asked = self._over = self._renewed_at = None
-        self.watched, self.uploading, self._polling, self._wake = None, set(), False, None
+        self.watched, self.uploading, self._wake = None, set(), None
+        self._polling = self._waiting = False
+        self._heard = self.world.now_s
         saved, boot_id = self.disk, self.holder.boot_id
         self.state = State(boot_id=boot_id, idle_since=self.world.now_s)
         if saved and saved.boot_id == boot_id:
@@ -290,9 +304,8 @@ class Agent:
             known and self._followed and known[1].committed_step != self._followed[1].committed_step
         ):
             self._beat_soon(SHORT)
-        if self.state.wants_work and not self._polling:
-            self._polling = True
-            self.later(self.world.rng.uniform(0.1, 2), self._poll)
+        if self.state.wants_work and not self._waiting:
+            self.poll_soon()
 
     # Notices and tickets -------------------------------------------------------------------
 
@@ -305,32 +318,45 @@ class Agent:
         if self.metadata and self.up and self.alive:
             self.notice(self.metadata)
 
+    def poll_soon(self) -> None:
+        """Ask for a ticket, unless that is about to be done."""
+        self._waiting = False
+        if not self._polling:
+            self._polling = True
+            self.later(self.world.rng.uniform(0.1, 2), self._poll)
+
     def _poll(self) -> None:
         self._polling = False
         if not self.state.wants_work:
             return
         now = self.world.now_s
-        queue = self.world.tickets[self.pool]
-        visible = [entry for entry in queue if not entry.gone and entry.visible_at <= now]
-        if not visible or now < self.cut_until:
+        if now < self.cut_until:
             self._polling = True
             self.later(5, self._poll)
             return
-        nth = self.world.rng.randrange(len(visible))
-        entry = visible[nth]
+        queue = self.world.tickets[self.pool]
+        visible = [receipt for receipt, entry in queue.items() if entry.visible_at <= now]
+        if not visible:
+            self._waiting = True
+            self.world.pollers[self.pool].add(self.instance_id)
+            return
+        receipt = visible[self.world.rng.randrange(len(visible))]
+        entry = queue[receipt]
         entry.visible_at, entry.receives = now + 60, entry.receives + 1
+        self.world.later(60, lambda: self.world.ring(self.pool))
         if entry.receives > 50:
-            entry.gone = True
-        self.emit(on.TicketCame(entry.ticket.key, str(queue.index(entry))))
+            del queue[receipt]
+        self.emit(on.TicketCame(entry.ticket.key, receipt))
 
     def _ticket(self, receipt: str, *, delete: bool) -> None:
-        if not receipt:
+        queue = self.world.tickets[self.pool]
+        if receipt not in queue:
             return
-        entry = self.world.tickets[self.pool][int(receipt)]
         if delete:
-            entry.gone = True
+            del queue[receipt]
         else:
-            entry.visible_at = self.world.now_s
+            queue[receipt].visible_at = self.world.now_s
+            self.world.ring(self.pool)
 
     # Hands -----------------------------------------------------------------------------------
 
@@ -391,7 +417,7 @@ class Agent:
     def _call(self, name: str, call: Callable[[], Any]) -> Any:
         answer = self.world.host_call(self, name, call)
         if name.startswith("leases.") and self.up:
-            self.spoke_at = self.world.now_s
+            self.spoke_at = self._heard = self.world.now_s
         return answer
 
     def _report(self, kind: ReportKind, key: LeaseKey | None, data: dict[str, Scalar]) -> None:
@@ -492,6 +518,8 @@ class Agent:
                 self._renew(*followed)
         except UnknownOutcomeError:
             pause = PERIODS.renewal / 4
+            silent = self.world.now_s - self._heard
+            self.emit(on.Isolated(silent, metadata=True, refused=False))
         if nth == self._beats:
             self._beat_soon(pause)
 
@@ -568,6 +596,7 @@ class Agent:
             step = action.base_step or 0
             total = int(work.seconds / STEP_EVERY)
             self.run = Run(key, action.base, step, total, work.deaf)
+            self.world.running.add(self.instance_id)
             self.world.say(f"{self.instance_id} starts {key} from {action.base}")
             self.world.promises.started(Start(key, self.instance_id, action.base, step))
             self.later(STEP_EVERY, lambda: self._work(key), outlives=True)
@@ -604,9 +633,9 @@ class Agent:
         if run is None or run.over:
             return
         run.step += 1
-        if run.step % 4 == 0:
+        if run.step % 2 == 0:
             self._tell(on.JobProgress(key, run.step))
-        if run.deaf and run.step % 20 == 0:
+        if run.deaf and run.step % 5 == 0:
             self._save(run)  # it saves when it likes
         if run.step >= run.total:
             self._save(run)
@@ -651,6 +680,7 @@ class Agent:
         run = self._run_of(key)
         if run and not run.over:
             run.over, run.exit_code = True, code
+            self.world.running.discard(self.instance_id)
             self._tell(on.JobExited(key, code, "" if code == 0 else f"exit {code}"))
 
     def _kill(self, key: LeaseKey) -> None:
@@ -706,6 +736,10 @@ class Agent:
             files=(),
             saved_at=self.now().wall,
         )
+        if name not in self.world.manifests and key.job in self.world.torn:
+            self.world.torn.discard(key.job)
+            self.world.bad[name] = self.world.now_s
+            self.world.say(f"FAULT {name} is half-written")
         standing = self.world.manifests.setdefault(name, manifest)
         self.world.say(f"{self.instance_id} commits {name}")
         self.parent = standing.key

@@ -35,4 +35,4 @@ def test_no_single_fault_at_any_call_breaks_a_promise(kind: Kind) -> None:
 
 def single(kind: Kind, nth: int) -> Schedule:
     """Return the story with one fault more."""
-    return Schedule(STORY.seed, STORY.works, STORY.faults, strike=(kind, nth))
+    return Schedule(STORY.seed, STORY.works, STORY.faults, strikes=((kind, nth),))

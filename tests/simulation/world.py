@@ -11,30 +11,35 @@ from __future__ import annotations
 import heapq
 import secrets
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from typing import Any, TypeVar
 from unittest.mock import patch
 
-from reprieve.adapters.memory import Memory
+from reprieve.adapters.memory import InMemoryFleet, InMemoryJobStore, InMemoryOrderStore, Memory
 from reprieve.domain.capacity import Pool, Tier
 from reprieve.domain.checkpoint import Manifest
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
-from reprieve.domain.host import CapacityPool, InstanceState, Market
+from reprieve.domain.host import InstanceState
 from reprieve.domain.job import Job
 from reprieve.domain.lease import Holder, LeaseKey, LeaseState
 from reprieve.domain.notice import Channel, Notice, NoticeKind
-from reprieve.domain.order import FleetAnswer, FleetError
+from reprieve.domain.order import FleetAnswer, FleetError, Plan
+from reprieve.ports.jobs import Live
+from reprieve.ports.orders import Listing
 from reprieve.protocol import OrderMessage, Report, Ticket
+from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.wiring import Deployment, Ports, UseCases
 from tests.builders import NOON, a_spec
 from tests.simulation.faults import (
     AT_A_CALL_OF_A_FUNCTION,
     AT_A_CALL_OF_A_HOST,
-    FAULTS_END,
+    Caller,
+    Died,
     Fault,
     Kind,
     Schedule,
@@ -42,14 +47,17 @@ from tests.simulation.faults import (
 )
 from tests.simulation.host import Agent, BucketView
 from tests.simulation.promises import BrokenPromiseError, Promises
+from tests.simulation.strikes import TYPES, ZONES, Strikes
+
+T = TypeVar("T")
 
 CLOCK = NoticeClock()
 SWEEP = CLOCK.sweep.total_seconds()
 NOTICE = CLOCK.notice.total_seconds()
-HORIZON = FAULTS_END + 8 * 3600
-TYPES = ("g5.xlarge", "g6.xlarge")
-ZONES = {"us-east-1a": "subnet-a", "us-east-1b": "subnet-b"}
+HORIZON = 8 * 3600.0  # after the faults' end
 TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "leases.")
+WRITES = frozenset({"rows.commit", "leases.claim", "leases.release"})
+SENDING = ("mail.", "signals.", "fleet.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
 NEVER_RAISE = frozenset({"fleet.states", "fleet.usd_per_hour", "signals.preempt"})
 # Ends of visibility timeouts, as the template has them.
@@ -60,8 +68,7 @@ ORDERS_AT_ONCE = 10
 TIMEOUT = 10.0
 
 
-class Died(BaseException):
-    """The function's process died; nothing in it may catch this."""
+NOBODY = Caller("test")
 
 
 @dataclass(slots=True)
@@ -71,7 +78,38 @@ class Queued:
     ticket: Ticket
     visible_at: float
     receives: int = 0
-    gone: bool = False
+
+
+class LateJobs(InMemoryJobStore):
+    """Shows the index as it was, while it lags."""
+
+    world: World
+
+    def live(self, pool: str) -> Live:
+        return self.world.shown("jobs", pool, super().live(pool))
+
+
+class LateOrders(InMemoryOrderStore):
+    """Shows the index as it was, while it lags."""
+
+    world: World
+
+    def listing(self, pool: str) -> Listing:
+        return self.world.shown("orders", pool, super().listing(pool))
+
+
+class Seller(InMemoryFleet):
+    """Gives less than was asked for, so many times as `short` says."""
+
+    short = 0
+
+    def _buy(self, plan: Plan) -> FleetAnswer:
+        answer = super()._buy(plan)
+        if not self.short or len(answer.instances) < 2:
+            return answer
+        self.short -= 1
+        rest = FleetError("InsufficientInstanceCapacity", capacity=plan.overrides[0].capacity)
+        return replace(answer, instances=answer.instances[:1], errors=(*answer.errors, rest))
 
 
 @dataclass(slots=True)
@@ -82,30 +120,41 @@ class World:
     now_s: float = 0.0
     trace: list[str] = field(default_factory=list)
     memory: Memory = field(init=False)
+    fleet: Seller = field(init=False)
     uses: UseCases = field(init=False)
+    strikes: Strikes = field(init=False)
     promises: Promises = field(init=False)
     rng: Random = field(init=False)
+    _reconcile: Reconcile = field(init=False)
     agents: dict[str, Agent] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)  # hosts with a live process
     works: dict[str, Work] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
-    bad: set[str] = field(default_factory=set)
-    tickets: dict[str, list[Queued]] = field(default_factory=lambda: defaultdict(list))
+    bad: dict[str, float] = field(default_factory=dict)  # since when
+    torn: set[str] = field(default_factory=set)
+    tickets: dict[str, dict[str, Queued]] = field(default_factory=lambda: defaultdict(dict))
+    pollers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     crashes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     done: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
     armed: list[Fault] = field(default_factory=list)
     deaf_until: float = 0.0
+    hindered_until: float = 0.0  # until then the functions couldn't do their work
     outage_until: float = 0.0
     mail_bad_until: float = 0.0
     no_sweep_until: float = 0.0
+    throttled_until: float = 0.0
+    lag_until: float = 0.0
     steps: int = 0
     under_way: int = 0
     batch: list[tuple[OrderMessage, int]] = field(default_factory=list)
     function_calls: int = 0
+    reports: int = 0
     _heap: list[tuple[float, float, int, Callable[[], None]]] = field(default_factory=list)
-    _callers: list[str] = field(default_factory=list)
+    _callers: list[Caller] = field(default_factory=list)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _held: dict[LeaseKey, Holder | None] = field(default_factory=dict)
+    _shown: dict[tuple[str, str], Any] = field(default_factory=dict)
     _sent: int = 0
     _settled: bool = False
 
@@ -113,6 +162,10 @@ class World:
         self.rng = Random(f"noise {self.schedule.seed}")
         self.memory = memory = Memory(self.now)
         memory.before, memory.after = self._before, self._after
+        memory.jobs, memory.orders = LateJobs(memory), LateOrders(memory)
+        memory.jobs.world = memory.orders.world = self
+        self.fleet = memory.fleet = Seller(memory)
+        self.strikes = Strikes(self)
         self.promises = Promises(self)
         ports = Ports(
             rows=memory.rows,
@@ -125,8 +178,10 @@ class World:
             mail=memory.mail,
             manifests=BucketView(self.manifests, self.bad),
         )
-        pools = {name: a_pool(name, self.schedule.max_hosts) for name in ("pool-0", "pool-1")}
+        names = [f"pool-{nth}" for nth in range(self.schedule.pools)]
+        pools = {name: a_pool(name, self.schedule.max_hosts) for name in names}
         self.uses = UseCases(ports, Deployment("Reprieve", pools, ZONES, CLOCK), self.now)
+        self._reconcile = self.uses.reconcile
 
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.now_s)
@@ -154,7 +209,7 @@ class World:
         for nth, work in enumerate(self.schedule.works):
             self.later(work.at, partial(self._submit, nth, work))
         for fault in self.schedule.faults:
-            self.later(fault.at, partial(self._strike, fault))
+            self.later(fault.at, partial(self.strike, fault))
         self.later(SWEEP, self._sweep_regularly)
         while self._heap and not self._quiet():
             self._next()
@@ -169,21 +224,21 @@ class World:
         self.promises.look()
 
     def _quiet(self) -> bool:
-        if self.now_s > HORIZON:
-            return True
-        if self.now_s < FAULTS_END or self.under_way or len(self._jobs) < len(self.schedule.works):
+        ends = self.schedule.ends
+        if self.now_s < ends or self.under_way or len(self._jobs) < len(self.schedule.works):
             return False
-        return self._settled
+        return self._settled or self.now_s > ends + HORIZON
 
     def _sweep_regularly(self) -> None:
         self.later(SWEEP, self._sweep_regularly)
         if self.now_s >= self.no_sweep_until:
             self.sweep()
-            self._settled = self.now_s > FAULTS_END and not self.promises.unmet()
+            self.promises.swept()
+            self._settled = self.now_s > self.schedule.ends and not self.promises.unmet()
 
     def sweep(self) -> None:
         """Let reconcile run once; what fails is left to the next one."""
-        self.invoke("reconcile", self.uses.reconcile)
+        self.invoke("reconcile", self._reconcile)
 
     def _submit(self, nth: int, work: Work) -> None:
         every = timedelta(seconds=work.save_every) if work.save_every else None
@@ -206,7 +261,7 @@ class World:
 
     def invoke(self, name: str, call: Callable[[], object]) -> bool:
         """Run a use case as a function would; tell whether it got through."""
-        self._callers.append(name)
+        self._callers.append(Caller(name))
         self.under_way += 1
         try:
             call()
@@ -223,7 +278,7 @@ class World:
 
     def host_call(self, agent: Agent, name: str, call: Callable[[], object]) -> object:
         """Let a host call a port or do what faults may follow."""
-        self._callers.append(f"host {agent.instance_id}")
+        self._callers.append(agent.caller)
         try:
             if name in {"restore", "start", "commit"}:
                 result = call()
@@ -236,42 +291,66 @@ class World:
     @property
     def person_at_work(self) -> bool:
         """Whether the call under way is a person's."""
-        return self._callers[-1] == "person"
+        return self._callers[-1].name == "person"
 
     def _before(self, name: str) -> None:
-        caller = self._callers[-1] if self._callers else "test"
-        host = self._host(caller)
+        by = self._callers[-1] if self._callers else NOBODY
         if name.startswith(TABLE) and self.now_s < self.outage_until:
             raise UnknownOutcomeError("table outage")
-        if host:
-            if self.now_s < host.cut_until:
-                raise UnknownOutcomeError("network cut")
+        if by.host:
+            self._before_host(name, by.host)
             return
         self.function_calls += 1
-        if self.schedule.strike and self.schedule.strike[1] == self.function_calls:
-            kind = self.schedule.strike[0]
-            self.armed.append(Fault(self.now_s, kind, amount=5.0, call=name))
-        for fault in self._due(name, caller):
-            if fault not in self.armed:
-                continue  # what ran during a pause met it first
-            match fault.kind:
-                case Kind.DIES_BEFORE:
-                    self._use(fault, f"{caller} dies before {name}")
-                    raise Died
-                case Kind.REFUSED if name not in NEVER_RAISE:
-                    self._use(fault, f"{caller}: {name} fails")
-                    raise UnknownOutcomeError("injected before")
-                case Kind.PAUSED:
-                    self._use(fault, f"{caller} pauses {fault.amount:.1f} s before {name}")
-                    self._pause(fault.amount)
-                    self.say(f"{caller} goes on with {name}")
+        if name.startswith(TABLE) and self.now_s < self.throttled_until and self.function_calls % 2:
+            raise UnknownOutcomeError("throttled")
+        for kind, nth in self.schedule.strikes:
+            if nth == self.function_calls:
+                self.armed.append(Fault(self.now_s, kind, amount=5.0, call=name))
+        for fault in self._due(name, by):
+            if fault in self.armed:  # else what ran during a pause met it first
+                self._strike_before(fault, name, by.name)
+
+    def _strike_before(self, fault: Fault, name: str, caller: str) -> None:
+        match fault.kind:
+            case Kind.DIES_BEFORE:
+                self._use(fault, f"{caller} dies before {name}")
+                raise Died
+            case Kind.REFUSED if name not in NEVER_RAISE:
+                self._use(fault, f"{caller}: {name} fails")
+                raise UnknownOutcomeError("injected before")
+            case Kind.PAUSED:
+                self._use(fault, f"{caller} pauses {fault.amount:.1f} s before {name}")
+                self._pause(fault.amount)
+                self.say(f"{caller} goes on with {name}")
+            case _:
+                pass
+
+    def _before_host(self, name: str, host: Agent) -> None:
+        if self.now_s < host.cut_until:
+            raise UnknownOutcomeError("network cut")
+        for fault in self._due(name, host.caller):
+            if fault.kind is Kind.AGENT_DIES_BEFORE:
+                self._use(fault, f"{host.instance_id}: {fault.kind} {name}")
+                host.restart_agent()
+                raise Died
+
+    def shown(self, index: str, pool: str, fresh: T) -> T:
+        """Return what an index shows: *fresh*, unless it lags behind the rows."""
+        if self.now_s >= self.lag_until or (index, pool) not in self._shown:
+            self._shown[index, pool] = fresh
+        shown: T = self._shown[index, pool]
+        return shown
 
     def _after(self, name: str) -> None:
-        caller = self._callers[-1] if self._callers else "test"
-        self._drain()
-        self._compare(name, caller)
-        host = self._host(caller)
-        for fault in self._due(name, caller):
+        by = self._callers[-1] if self._callers else NOBODY
+        caller, host = by.name, by.host
+        if name.startswith(SENDING):
+            self._drain()
+        if name in WRITES:
+            self._compare(name, caller)
+        for fault in self._due(name, by):
+            if fault.kind is Kind.AGENT_DIES_BEFORE:
+                continue
             if host:
                 self._strike_host_after(fault, host, name)
             elif fault.kind is Kind.DIES_AFTER:
@@ -289,7 +368,7 @@ class World:
             case Kind.REQUEUED_AFTER:
                 job = host.run.key.job if host.run else None
                 if job:
-                    self.later(fault.amount, lambda: self._strike_job(Kind.REQUEUE, job))
+                    self.later(fault.amount, lambda: self.strikes.job(Kind.REQUEUE, job))
             case Kind.HOST_DIES_AFTER:
                 self.die(host, told=False)
             case Kind.HOST_REBOOTS_AFTER:
@@ -301,18 +380,15 @@ class World:
             case _:
                 pass
 
-    def _due(self, name: str, caller: str) -> list[Fault]:
+    def _due(self, name: str, by: Caller) -> Sequence[Fault]:
         if not self.armed:
-            return []
-        kinds = AT_A_CALL_OF_A_HOST if caller.startswith("host ") else AT_A_CALL_OF_A_FUNCTION
+            return ()
+        kinds = AT_A_CALL_OF_A_HOST if by.host else AT_A_CALL_OF_A_FUNCTION
         return [fault for fault in self.armed if fault.call == name and fault.kind in kinds]
 
     def _use(self, fault: Fault, text: str) -> None:
         self.armed.remove(fault)
         self.say(f"FAULT {text}")
-
-    def _host(self, caller: str) -> Agent | None:
-        return self.agents[caller[5:]] if caller.startswith("host ") else None
 
     def _pause(self, seconds: float) -> None:
         """Let the world go on while the caller stands still between two calls."""
@@ -335,13 +411,12 @@ class World:
                             f"{caller}: {job_id} attempt {row.attempt} {row.status} ({row.reason})"
                         )
                     self.promises.stored(row, was)
-        if name in {"rows.commit", "leases.claim", "leases.release"}:
-            rows = self.memory.lease_rows
-            held = {k: r.holder for k, r in rows.items() if r.state is LeaseState.HELD}
-            for key, holder in self._held.items():
-                if key not in held and name == "rows.commit":
-                    self.promises.ended(key, holder.instance_id if holder else None)
-            self._held = held
+        rows = self.memory.lease_rows
+        held = {k: r.holder for k, r in rows.items() if r.state is LeaseState.HELD}
+        for key, holder in self._held.items():
+            if key not in held and name == "rows.commit":
+                self.promises.ended(key, holder.instance_id if holder else None)
+        self._held = held
 
     # Messages ----------------------------------------------------------------------------
 
@@ -364,13 +439,14 @@ class World:
 
     def _follow_instances(self) -> None:
         """Boot what was launched, and end what is shutting down after a few seconds more."""
-        instances = self.memory.fleet.instances
+        instances = self.fleet.instances
         if len(instances) != len(self.agents):
             for instance_id in [i for i in instances if i not in self.agents]:
                 self._boot(instance_id)
         for agent in self.agents.values():
             if agent.alive and instances[agent.instance_id].state is InstanceState.GONE:
                 agent.alive = False
+                agent.gone_at = self.now_s
                 self.say(f"{agent.instance_id} is being terminated")
                 self.later(self.rng.uniform(0, 8), agent.die)
 
@@ -382,7 +458,14 @@ class World:
         return [rng.choice((0.1, 5.0, 60.0, 200.0)) for _ in range(rng.choice((0, 1, 2)))]
 
     def _put_ticket(self, pool: str, ticket: Ticket) -> None:
-        self.tickets[pool].append(Queued(ticket, self.now_s))
+        self.steps += 1
+        self.tickets[pool][str(self.steps)] = Queued(ticket, self.now_s)
+        self.ring(pool)
+
+    def ring(self, pool: str) -> None:
+        """Wake the hosts that wait for a ticket: one may be visible now."""
+        for instance_id in sorted(self.pollers.pop(pool, ())):
+            self.agents[instance_id].poll_soon()
 
     def _order(self, message: OrderMessage, receives: int) -> None:
         """Let orders that come close together be taken as one batch, as Lambda's poller does."""
@@ -409,6 +492,10 @@ class World:
 
     def report(self, report: Report) -> None:
         """Send a host's report."""
+        self.reports += 1
+        if self.reports == self.schedule.lost:
+            self.say(f"FAULT lost: {report.kind} of {report.instance_id}")
+            return
         for delay in self._deliveries():
             self.later(delay, lambda: self._record(report, 1))
 
@@ -418,7 +505,7 @@ class World:
         if not done and receives < RECEIVES:
             self.later(AGAIN["reports"], lambda: self._record(report, receives + 1))
 
-    def _event(self, notice: Notice) -> None:
+    def event(self, notice: Notice) -> None:
         for delay in self._deliveries():
             self.later(delay, lambda: self._handle(notice, 1))
 
@@ -440,171 +527,44 @@ class World:
 
     def _boot(self, instance_id: str) -> None:
         skew = self.schedule.skews[len(self.agents) % len(self.schedule.skews)]
-        instance = self.memory.fleet.instances[instance_id]
+        instance = self.fleet.instances[instance_id]
         agent = Agent(self, instance_id, instance.tags["reprieve:pool"], skew)
         self.agents[instance_id] = agent
         self.say(f"{instance_id} launched for {instance.tags['reprieve:order']}")
         self.promises.launched(instance)
-        self.later(self.rng.uniform(60, 150), agent.boot)
+        self.later(self.rng.uniform(*self.schedule.boots), agent.boot)
 
     def die(self, agent: Agent, *, told: bool) -> None:
         """Let EC2 take the instance at once."""
         if not agent.alive:
             return
         self.say(f"{agent.instance_id} is gone")
-        self.memory.fleet.set_state(agent.instance_id, InstanceState.GONE)
+        self.fleet.set_state(agent.instance_id, InstanceState.GONE)
         agent.alive = False
+        agent.gone_at = self.now_s
         agent.die()
         if told:
-            self._event(
+            self.event(
                 Notice(NoticeKind.STATE_CHANGE, agent.instance_id, self.now(), Channel.EVENT)
             )
 
-    def _reclaim(self, agent: Agent, *channels: Channel) -> None:
+    def reclaim(self, agent: Agent, *channels: Channel) -> None:
         ends = self.now() + timedelta(seconds=NOTICE)
         notice = Notice(NoticeKind.INTERRUPTION, agent.instance_id, self.now(), Channel.EVENT, ends)
-        self.memory.fleet.reclaimed.add(agent.instance_id)
+        self.fleet.reclaimed.add(agent.instance_id)
         if Channel.EVENT in channels:
-            self._event(notice)
+            self.event(notice)
         if Channel.METADATA in channels:
             agent.metadata = replace(notice, channel=Channel.METADATA)
             self.later(self.rng.uniform(0, 5), agent.read_metadata)
         self.later(NOTICE, lambda: self.die(agent, told=True))
 
-    def _announce(self, fault: Fault, agent: Agent) -> None:
-        """Announce what then doesn't happen."""
-        kind, ahead = NoticeKind.INTERRUPTION, NOTICE
-        if fault.kind is Kind.MAINTENANCE:
-            kind, ahead = NoticeKind.MAINTENANCE, fault.amount + 100
-        ends = self.now() + timedelta(seconds=ahead)
-        notice = Notice(kind, agent.instance_id, self.now(), Channel.EVENT, ends)
-        self._event(notice)
-        agent.notice(replace(notice, channel=Channel.METADATA))
-
-    # Faults --------------------------------------------------------------------------------
-
-    def _strike(self, fault: Fault) -> None:
+    def strike(self, fault: Fault) -> None:
+        """Let a fault happen now, or at the next call that it names."""
         if fault.call:
             self.armed.append(fault)
-            return
-        alive = [a for a in self.agents.values() if a.alive]
-        agent = alive[int(fault.pick * len(alive))] if alive else None
-        jobs = sorted(self.works)
-        job = jobs[int(fault.pick * len(jobs))] if jobs else None
-        self.say(f"FAULT {fault} {agent.instance_id if agent else ''} {job or ''}")
-        self._strike_world(fault)
-        if job:
-            self._strike_job(fault.kind, job)
-        if agent:
-            self._strike_host(fault, agent)
-
-    def _strike_world(self, fault: Fault) -> None:
-        until = self.now_s + fault.amount
-        match fault.kind:
-            case Kind.OUTAGE:
-                self.outage_until = max(self.outage_until, until)
-                self.deaf_until = max(self.deaf_until, until + 15)
-            case Kind.BLIND:
-                self.memory.fleet.blind = True
-                self.later(fault.amount, self._see)
-            case Kind.DRY | Kind.DRY_ALL:
-                markets = [Market.SPOT] if fault.kind is Kind.DRY else list(Market)
-                dry = {CapacityPool(t, z, m) for t in TYPES for z in ZONES for m in markets}
-                self.memory.fleet.empty |= dry
-                self.later(fault.amount, lambda: self.memory.fleet.empty.difference_update(dry))
-            case Kind.BAD_MAIL:
-                self.mail_bad_until = max(self.mail_bad_until, until)
-            case Kind.NO_SWEEP:
-                self.no_sweep_until = max(self.no_sweep_until, until)
-            case Kind.EXTRA_SWEEP:
-                self.sweep()
-            case Kind.FLEET_ERROR:
-                self._refuse_fleet(fault.pick)
-            case _:
-                pass
-
-    def _refuse_fleet(self, pick: float) -> None:
-        codes = (
-            "RequestLimitExceeded",
-            "VcpuLimitExceeded",
-            "MaxSpotInstanceCountExceeded",
-            "InternalError",
-            "InsufficientInstanceCapacity",
-        )
-        code = codes[int(pick * len(codes))]
-        self.memory.fleet.script.append(FleetAnswer(errors=(FleetError(code),)))
-
-    def _see(self) -> None:
-        self.memory.fleet.blind = False
-
-    def _strike_job(self, kind: Kind, job: str) -> None:
-        match kind:
-            case Kind.CANCEL:
-                self._cancel(job, 1)
-            case Kind.REQUEUE:
-                settle = self.uses.settle
-                self.invoke("person", lambda: settle(job, requeued=True))
-            case Kind.BAD_CHECKPOINT:
-                keys = [key for key in self.manifests if key.startswith(f"jobs/{job}/")]
-                if keys:
-                    self.bad.add(max(keys))
-            case Kind.CRASH:
-                for agent in self.agents.values():
-                    agent.crash_job(job)
-            case _:
-                pass
-
-    def _cancel(self, job: str, tries: int) -> None:
-        self.cancelled.add(job)
-        if self.invoke("person", lambda: self.uses.cancel(job)):
-            return
-        if tries > RECEIVES * 3:
-            raise BrokenPromiseError(f"job {job} can't be cancelled")
-        self.later(60, lambda: self._cancel(job, tries + 1))
-
-    def _strike_host(self, fault: Fault, agent: Agent) -> None:
-        match fault.kind:
-            case Kind.RECLAIM:
-                self._reclaim(agent, Channel.EVENT, Channel.METADATA)
-            case Kind.RECLAIM_EVENT:
-                self._reclaim(agent, Channel.EVENT)
-            case Kind.RECLAIM_METADATA:
-                self._reclaim(agent, Channel.METADATA)
-            case Kind.RECLAIM_UNTOLD:
-                self._reclaim(agent)
-            case Kind.ADVISE:
-                notice = Notice(NoticeKind.REBALANCE, agent.instance_id, self.now(), Channel.EVENT)
-                self._event(notice)
-                agent.notice(replace(notice, channel=Channel.METADATA))
-            case Kind.FALSE_NOTICE | Kind.MAINTENANCE:
-                self._announce(fault, agent)
-            case _:
-                self._disturb(fault, agent)
-
-    def _disturb(self, fault: Fault, agent: Agent) -> None:
-        match fault.kind:
-            case Kind.BELL:
-                bell = NoticeKind.STATE_CHANGE
-                self._event(Notice(bell, agent.instance_id, self.now(), Channel.EVENT))
-            case Kind.STOP:
-                agent.stop()
-            case Kind.DIE:
-                self.die(agent, told=True)
-            case Kind.DIE_UNTOLD if fault.pick * 7 % 1 < 0.5:
-                agent.die()  # a broken machine that EC2 still calls running
-            case Kind.DIE_UNTOLD:
-                self.die(agent, told=False)
-            case Kind.FREEZE:
-                agent.freeze(fault.amount)
-            case Kind.REBOOT:
-                agent.reboot()
-            case Kind.AGENT_DIES:
-                agent.restart_agent()
-            case Kind.CUT:
-                agent.cut_until = max(agent.cut_until, self.now_s + fault.amount)
-                self.deaf_until = max(self.deaf_until, agent.cut_until + 15)
-            case _:
-                pass
+        else:
+            self.strikes(fault)
 
     # The bucket ------------------------------------------------------------------------------
 
