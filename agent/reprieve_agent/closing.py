@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reprieve.protocol import ReportKind, Scalar
+from reprieve.protocol import POLICY, ReportKind, Scalar
 from reprieve_agent import actions as do
 from reprieve_agent import asking, endings, leaving, moments, sending
 from reprieve_agent import events as on
@@ -105,9 +105,16 @@ def _released(state: State, tenure: Tenure, now: Now) -> Move:
             "committed_step": tenure.committed_step,
             "manifest": tenure.committed_manifest,
         }
+        | _going(state, now)
     )
     state, over = _over(state, tenure, now)
     return state, (do.SendReport(endings.REPORTS[ending.outcome], tenure.key, data), *over)
+
+
+def _going(state: State, now: Now) -> dict[str, Scalar]:
+    """Return whether the host waits for its reclaim, and on which figures."""
+    verdict = leaving.stays(state, now)
+    return {POLICY: verdict.text, **verdict.facts} if verdict else {}
 
 
 def lost(state: State, tenure: Tenure) -> Move:
@@ -129,7 +136,7 @@ def _evict(state: State, tenure: Tenure) -> Move:
 
 def _over(state: State, tenure: Tenure, now: Now) -> Move:
     state = replace(state, tenure=None, idle_since=now.boot)
-    state, left = leaving.leave_if_done(state)
+    state, left = leaving.leave_if_done(state, now)
     idle = () if left or state.going else (do.SendReport(ReportKind.IDLE),)
     return state, (do.Wipe(tenure.key), *idle, *left)
 

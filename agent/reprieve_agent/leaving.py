@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reprieve.domain.economics.hosting import NO_TERMS, Verdict, stays_until_reclaimed
+from reprieve.domain.notice import NoticeKind
 from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
 from reprieve_agent import events as on
+from reprieve_agent.clock import Now
 from reprieve_agent.rules import Move, Rules
 from reprieve_agent.state import State
 
@@ -25,8 +28,8 @@ def isolated(rules: Rules, state: State, event: on.Isolated) -> Move:
     return leave(state, why, shutdown=True)
 
 
-def leave_if_done(state: State) -> Move:
-    """Go as soon as nothing is held, if this host was told to; EC2 takes others in time."""
+def leave_if_done(state: State, now: Now) -> Move:
+    """Go as soon as nothing is held, if this host was told to, or if waiting for EC2 costs."""
     if state.tenure:
         return state, ()
     if state.stopping:
@@ -34,7 +37,21 @@ def leave_if_done(state: State) -> Move:
     standing = state.standing
     if standing and standing.going and standing.notice.host_leaves:
         return leave(state, f"{standing.notice.kind} notice", shutdown=True)
+    verdict = stays(state, now)
+    if verdict and not verdict.yes:
+        return leave(state, verdict.text, shutdown=True)
     return state, ()
+
+
+def stays(state: State, now: Now) -> Verdict | None:
+    """Return whether a host that EC2 takes back waits for that; None if it doesn't take it."""
+    standing = state.standing
+    if standing is None or standing.reclaim is None or not standing.going:
+        return None
+    if standing.notice.kind is not NoticeKind.INTERRUPTION:
+        return None
+    reclaimed_at = now.wall_at(standing.reclaim)
+    return stays_until_reclaimed(state.terms or NO_TERMS, reclaimed_at=reclaimed_at)
 
 
 def leave(state: State, reason: str, *, shutdown: bool) -> Move:

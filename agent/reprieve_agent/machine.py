@@ -64,7 +64,8 @@ class Machine(Rules):
             case on.HoldsRead(holds):
                 strays = sorted(holds.leases - _keys(state), key=str)
                 given_up = tuple(do.ReleaseStray(key, Cause.LOST) for key in strays)
-                return replace(state, adopted=not strays), given_up
+                terms = holds.terms or state.terms
+                return replace(state, adopted=not strays, terms=terms), given_up
             case on.NotAdopted():
                 return replace(state, adopted=False), ()
             case on.Isolated():
@@ -107,7 +108,7 @@ class Machine(Rules):
             case on.JobAcked():
                 return running.acked(self, state, tenure, event, now)
             case on.CheckpointFound():
-                return running.folder_found(state, tenure, event.step)
+                return running.folder_found(state, tenure, event.step, now)
             case on.JobExited():
                 return closing.exited(state, tenure, event, now)
             case on.Swept():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reprieve.domain.economics.hosting import Verdict
 from reprieve.domain.lease import Cause, Outcome
 from reprieve.domain.notice import Channel, Notice, NoticeKind, escalate
-from reprieve.protocol import ReportKind, Scalar
+from reprieve.protocol import POLICY, ReportKind, Scalar
 from reprieve_agent import actions as do
-from reprieve_agent import asking, closing, leaving, moments
+from reprieve_agent import asking, closing, leaving, moments, saving
 from reprieve_agent.clock import Now
 from reprieve_agent.rules import Move, Rules, with_request, with_tenure
 from reprieve_agent.state import Ending, Stage, Standing, State, Tenure
@@ -62,12 +63,27 @@ def stand(rules: Rules, state: State, standing: Standing, now: Now, *, tell: boo
         "noticed_at": notice.noticed_at.isoformat(),
         "seconds_left": round(reclaim - now.boot, 3) if reclaim is not None else None,
     }
-    said = (do.SendReport(ReportKind.NOTICED, key, data),) if tell else ()
+    advice = _weighed(rules, state, now)
+    if advice:
+        data |= {POLICY: advice.text, **advice.facts}
+    said = (do.SendReport(ReportKind.NOTICED, key, data),) if tell or advice else ()
     if state.tenure is None:
-        state, left = leaving.leave_if_done(state)
+        state, left = leaving.leave_if_done(state, now)
         return state, (*said, *left)
+    if advice and not advice.yes:
+        return state, said
     state, more = _heed(rules, state, state.tenure, now)
     return state, (*said, *more)
+
+
+def _weighed(rules: Rules, state: State, now: Now) -> Verdict | None:
+    """Return whether advice is worth a save of the job that runs; None if nothing asks that."""
+    standing, tenure = state.standing, state.tenure
+    if standing is None or standing.notice.kind is not NoticeKind.REBALANCE or tenure is None:
+        return None
+    if tenure.stage is not Stage.RUNNING or tenure.request:
+        return None
+    return saving.on_advice(state, tenure, periods=rules.periods, now=now)
 
 
 def _earlier(
@@ -163,7 +179,7 @@ def stop(rules: Rules, state: State, now: Now) -> Move:
         return state, ()
     state = replace(state, stop_by=now.boot + rules.periods.stop_budget)
     if state.tenure is None:
-        return leaving.leave_if_done(state)
+        return leaving.leave_if_done(state, now)
     return drain_if_going(rules, state, state.tenure, now)
 
 

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from reprieve.protocol import ReportKind, Scalar
 from reprieve_agent import actions as do
-from reprieve_agent import asking, closing, sending
+from reprieve_agent import asking, closing, saving, sending
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
 from reprieve_agent.clock import Now
@@ -40,7 +40,8 @@ def acked(rules: Rules, state: State, tenure: Tenure, event: on.JobAcked, now: N
             data: dict[str, Scalar] = {"step": event.step, "request": request.id}
             # Who is leaving tells all of it in one last report.
             said = () if request.exits else (do.SendReport(ReportKind.SAVED, tenure.key, data),)
-            saved = reached(replace(tenure, request=request), event.step)
+            timed = tenure if request.exits else saving.measured(tenure, request)
+            saved = reached(replace(timed, request=request), event.step)
             answered = asking.answered(saved, periods=rules.periods, now=now)
             return with_tenure(state, answered), said
         case AckState.DECLINED | AckState.FAILED:
@@ -57,11 +58,11 @@ def _refused_to_save(state: State, tenure: Tenure, request: Request) -> Move:
     return with_request(state, tenure, killed), (do.Kill(tenure.key, tenure.process),)
 
 
-def folder_found(state: State, tenure: Tenure, step: int) -> Move:
+def folder_found(state: State, tenure: Tenure, step: int, now: Now) -> Move:
     known = step in tenure.bad or step in tenure.found or tenure.committed_at_least(step)
     if tenure.stage is not Stage.RUNNING or known:
         return state, ()
-    found = replace(reached(tenure, step), found=(*tenure.found, step))
+    found = replace(reached(tenure, step), found=(*tenure.found, step), last_save=now.boot)
     return sending.upload_newest(state, found)
 
 
@@ -79,6 +80,7 @@ def committed(rules: Rules, state: State, tenure: Tenure, event: on.Committed, n
         upload_bytes=event.bytes,
         upload_seconds=event.seconds,
     )
+    tenure = saving.made_durable(tenure, event.step, upload_seconds=event.seconds, now=now)
     data: dict[str, Scalar] = {
         "step": event.step,
         "manifest": event.manifest,
@@ -91,7 +93,8 @@ def committed(rules: Rules, state: State, tenure: Tenure, event: on.Committed, n
         uploaded = now.boot if event.uploaded is None else event.uploaded
         tenure = asking.committed(tenure, uploaded, now)
     else:
-        said.append(do.SendReport(ReportKind.COMMITTED, tenure.key, data))
+        tenure, told = saving.planned(state, tenure, rules.periods)
+        said.append(do.SendReport(ReportKind.COMMITTED, tenure.key, data | told))
     said.append(do.Prune(tenure.key, event.step))
     state, sent = sending.upload_newest(
         state, asking.answered(tenure, periods=rules.periods, now=now)

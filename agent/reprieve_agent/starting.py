@@ -9,7 +9,7 @@ from reprieve.domain.lease import Lease, Outcome
 from reprieve.ports.leases import Claim
 from reprieve.protocol import ReportKind, Scalar
 from reprieve_agent import actions as do
-from reprieve_agent import closing, leaving, notices
+from reprieve_agent import closing, leaving, notices, saving
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
 from reprieve_agent.clock import Now
@@ -35,18 +35,18 @@ def claim_answered(rules: Rules, state: State, tenure: Tenure, claim: Claim, now
             state, more = notices.drain_if_going(rules, with_tenure(state, won), won, now)
             return state, (*said, *more)
         case Claim.TAKEN:
-            return _unclaimed(state, do.DeleteTicket(receipt))
+            return _unclaimed(state, now, do.DeleteTicket(receipt))
         case Claim.MISSING:
-            return _unclaimed(state)
+            return _unclaimed(state, now)
         case Claim.NOT_READY:
             barred = replace(state, barred_until=now.boot + rules.periods.lease)
-            return _unclaimed(barred, do.ReturnTicket(receipt))
+            return _unclaimed(barred, now, do.ReturnTicket(receipt))
         case _:
             assert_never(claim)
 
 
-def _unclaimed(state: State, *said: Action) -> Move:
-    state, left = leaving.leave_if_done(replace(state, tenure=None))
+def _unclaimed(state: State, now: Now, *said: Action) -> Move:
+    state, left = leaving.leave_if_done(replace(state, tenure=None), now)
     return state, (*said, *left)
 
 
@@ -131,9 +131,10 @@ def launched(rules: Rules, state: State, tenure: Tenure, process: Process, now: 
     if tenure.stage is not Stage.STARTING:
         return state, (do.Kill(tenure.key, process),)
     running = replace(tenure, stage=Stage.RUNNING, process=process, since=now.boot)
+    running, told = saving.planned(state, running, rules.periods)
     data: dict[str, Scalar] = {"restored_step": tenure.base_step, "manifest": tenure.base}
     said = (
-        do.SendReport(ReportKind.STARTED, tenure.key, data),
+        do.SendReport(ReportKind.STARTED, tenure.key, data | told),
         do.RenewNow(tenure.key),
     )
     state, more = notices.drain_if_going(rules, with_tenure(state, running), running, now)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from reprieve.domain.economics.hosting import SaveCost, Terms
 from reprieve.domain.lease import Cause, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Channel, Notice
 from reprieve.ports.leases import Progress
@@ -138,6 +139,10 @@ class Tenure:
     process: Process | None = None
     request: Request | None = None
     last_request: float | None = None
+    save_every: float | None = None  # seconds between periodic saves, None: never
+    last_save: float | None = None  # when the job's newest checkpoint was found
+    durable_at: float | None = None  # when what is durable of this attempt was saved
+    cost: SaveCost = field(default_factory=SaveCost)
     advices: int = 0
     periodic: int = 0
     step: int | None = None
@@ -165,10 +170,11 @@ class Tenure:
     @property
     def save_due(self) -> float | None:
         """When the job is to be asked for its next periodic save, on the boot clock."""
-        every = self.lease.spec.save_every if self.lease else None
+        every = self.save_every
         if every is None or not self.ready or self.request or self.stage is not Stage.RUNNING:
             return None
-        return max(self.since, self.last_request or self.since) + every.total_seconds()
+        # A job that saves by itself often enough is never asked.
+        return max(self.since, self.last_request or 0.0, self.last_save or 0.0) + every
 
     def committed_at_least(self, step: int) -> bool:
         """Whether *step* or a later one is in the bucket."""
@@ -225,7 +231,8 @@ class State:
     """
     Everything the agent decides on.
 
-    ``adopted`` means that functions know the host and that it holds nothing it doesn't run.
+    ``adopted`` means that functions know the host and that it holds nothing it doesn't run;
+    ``terms`` are what they told it of its odds.
     """
 
     boot_id: str
@@ -236,6 +243,7 @@ class State:
     barred_until: float | None = None
     stop_by: float | None = None
     leaving: bool = False
+    terms: Terms | None = None
 
     @property
     def stopping(self) -> bool:

@@ -12,8 +12,7 @@ from reprieve.domain.job import Event, Job
 from reprieve.domain.notice import Channel
 from reprieve.domain.order import FleetAnswer, FleetError, Launched, Order, Try
 from reprieve.ports.rows import LAG
-from reprieve.protocol import ReportKind
-from reprieve.usecases.record_report import POLICY
+from reprieve.protocol import POLICY, ReportKind
 from reprieve_cli import phrases
 from reprieve_cli.stack import Cloud
 

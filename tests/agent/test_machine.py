@@ -117,8 +117,8 @@ def starting(**spec: Any) -> Play:
     return play
 
 
-def running() -> Play:
-    play = starting()
+def running(**spec: Any) -> Play:
+    play = starting(**spec)
     play.tell(on.Launched(KEY, JOB), on.JobReady(KEY), on.JobProgress(KEY, 41))
     return play
 
@@ -597,7 +597,7 @@ def test_maintenance_days_ahead_is_a_checkpoint_now_and_the_job_goes_on() -> Non
 
 
 def test_a_job_leaves_before_the_maintenance_starts_under_a_request_of_its_own() -> None:
-    play = running()
+    play = running(periodic_saves=False)
     (first,) = only(do.Ask, play.tell(interruption(NoticeKind.MAINTENANCE, reclaimed_at=at(7200))))
 
     assert only(do.Ask, play.wait(6599)) == []

@@ -51,6 +51,7 @@ class ReportKind(StrEnum):
 
 
 Scalar = str | int | float | bool | None
+POLICY = "policy"  # in a report's data: what its host decided by a formula, in words
 
 
 def _load(text: str, what: str) -> dict[str, Any]:

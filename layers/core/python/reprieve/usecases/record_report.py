@@ -14,7 +14,7 @@ from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind
 from reprieve.domain.settlement import Decision
 from reprieve.ports.hosts import HostStore
 from reprieve.ports.rows import AddEvents, Rows, Snapshot, Wanted
-from reprieve.protocol import Report, ReportKind, Scalar
+from reprieve.protocol import POLICY, Report, ReportKind, Scalar
 from reprieve.usecases.handle_notice import Handled, HandleNotice, notice_event
 from reprieve.usecases.settle import Settle
 
@@ -23,7 +23,6 @@ QUIET = frozenset({ReportKind.PROGRESS})
 # Of no job, and nothing that a row would have to say: the log keeps them.
 LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
-POLICY = "policy"  # in a report: what its host decided by a formula, in words
 MOST_SECONDS = 1e8
 # Stages of a save in the order in which they are reached, as the receipt names them.
 STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "released")
