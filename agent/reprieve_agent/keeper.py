@@ -3,9 +3,10 @@ The small process between the agent and a job: it outlives a crash of the agent.
 
 It starts the job with SIGUSR1 ignored (the wake-up must not kill a job that has no handler
 yet, and what is ignored stays so across exec), becomes the parent of whatever the job
-orphans, passes SIGTERM on to the main process only, and writes down how that one ended.
-Then it ends all that the job left running. Run as
-`python -I -S keeper.py ORDER`, where ORDER is a JSON file; standard library only.
+orphans, and writes down how the main process ended. Then it ends all that the job left
+running, and exits as the job did. Told to stop, which systemd does when the host shuts
+down, it has the agent ask the job to save; only then SIGTERM, to the main process alone.
+Run as `python -I -S keeper.py ORDER`, where ORDER is a JSON file; standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import contextlib
 import ctypes
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +30,8 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 POLL_SECONDS = 0.005
 READ_BYTES = 65_536
 HANDOVER_SECONDS = 60.0  # a crashed agent is back sooner
+ANSWER_SECONDS = 6.0  # the agent's own limit for a decision is 5 s
+SIGNALLED = 128  # what a shell adds to the number of a signal
 
 
 def main(order_path: str) -> int:
@@ -43,25 +48,26 @@ def main(order_path: str) -> int:
         if secrets is None:
             detail = "its secrets were not handed over"
             end = {"exit_code": None, "detail": detail, "stopped": bool(told_to_stop)}
-            write(order["exit_file"], end)
-            return 0
+            write_exit(order, end)
+            return 1
         order["env"] = secrets | order["env"]
     try:
         job = start(order)
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         detail = f"{order['argv'][0]}: {error.strerror}"
-        write(order["exit_file"], {"exit_code": code, "detail": detail, "stopped": False})
-        return 0
+        write_exit(order, {"exit_code": code, "detail": detail, "stopped": False})
+        return code
     write(order["process_file"], me | {"pid": job.pid, "ticks": ticks(job.pid)})
-    signal.signal(signal.SIGTERM, lambda _signum, _frame: pass_on(job.pid, told_to_stop))
+    agent = order.get("agent")
+    signal.signal(signal.SIGTERM, lambda _signum, _frame: stop(job.pid, agent, told_to_stop))
     if told_to_stop:
-        pass_on(job.pid, told_to_stop)
+        terminate(job.pid)
     exit_code = wait_for(job.pid)
     job.returncode = exit_code  # reaped above: Popen must not look for it
-    write(order["exit_file"], {"exit_code": exit_code, "stopped": bool(told_to_stop)})
+    write_exit(order, {"exit_code": exit_code, "stopped": bool(told_to_stop)})
     end_children()
-    return 0
+    return exit_code if exit_code >= 0 else SIGNALLED - exit_code
 
 
 def receive(pipe_path: str, told_to_stop: list[int]) -> dict[str, str] | None:
@@ -83,26 +89,69 @@ def receive(pipe_path: str, told_to_stop: list[int]) -> dict[str, str] | None:
 def start(order: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the job in a session of its own, its output at the end of the log."""
     as_user = {name: order[name] for name in ("user", "group", "extra_groups") if name in order}
-    with Path(order["log_file"]).open("ab") as log_file:
-        return subprocess.Popen(
-            order["argv"],
-            env=order["env"],
-            cwd=order["cwd"],
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            **as_user,
-        )
-
-
-def pass_on(pid: int, told_to_stop: list[int]) -> None:
-    """Tell the main process to stop, and remember that somebody asked."""
-    told_to_stop.append(signal.SIGTERM)
+    # A container's variables are no business of the program that starts it, which is root.
+    inside = order.get("starter_env") is not None
+    stdin = exports(order["env"]) if inside else os.open(os.devnull, os.O_RDONLY)
     try:
+        with Path(order["log_file"]).open("ab") as log_file:
+            return subprocess.Popen(
+                order["argv"],
+                env=order["starter_env"] if inside else order["env"],
+                cwd=order["cwd"],
+                stdin=stdin,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **as_user,
+            )
+    finally:
+        os.close(stdin)
+
+
+def exports(env: dict[str, str]) -> int:
+    """Return a file in memory by which a shell comes to have *env*."""
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+    script = os.memfd_create("environment")
+    os.write(script, "".join(lines).encode())
+    os.lseek(script, 0, os.SEEK_SET)
+    return script
+
+
+def stop(pid: int, agent: dict[str, Any] | None, told_to_stop: list[int]) -> None:
+    """
+    Have the job leave.
+
+    Most jobs just die of SIGTERM, so the agent is to ask for a checkpoint first. If it can't,
+    if its time is up, or if somebody insists, SIGTERM is what is left.
+    """
+    told_to_stop.append(signal.SIGTERM)
+    if agent and len(told_to_stop) == 1 and tell(agent["socket"]):
+        signal.signal(signal.SIGALRM, lambda _signum, _frame: terminate(pid))
+        signal.setitimer(signal.ITIMER_REAL, agent["seconds"])
+    else:
+        terminate(pid)
+
+
+def tell(path: str) -> bool:
+    """Tell the agent to hand its job over; False if it doesn't say that it will."""
+    try:
+        folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
+        with socket.socket(socket.AF_UNIX) as agent:
+            agent.settimeout(ANSWER_SECONDS)
+            # By way of the open folder: a socket's own path may have 107 bytes only.
+            agent.connect(f"/proc/self/fd/{folder}/{Path(path).name}")
+            os.close(folder)
+            agent.sendall(b'{"op": "stop"}\n')
+            answer = json.loads(agent.recv(READ_BYTES))
+            return isinstance(answer, dict) and answer.get("result") == "stopping"
+    except (OSError, ValueError):
+        return False
+
+
+def terminate(pid: int) -> None:
+    """Send SIGTERM to the main process."""
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return
 
 
 def wait_for(main_pid: int) -> int:
@@ -143,6 +192,12 @@ def ticks(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat.rpartition(")")[2].split()[START_TIME_FIELD])
+
+
+def write_exit(order: dict[str, Any], content: dict[str, Any]) -> None:
+    """Write down how it ended; on a full disk our own exit status has to tell."""
+    with contextlib.suppress(OSError):
+        write(order["exit_file"], content)
 
 
 def write(path: str, content: dict[str, Any]) -> None:

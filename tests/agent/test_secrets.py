@@ -19,19 +19,14 @@ from reprieve.domain.spec import JobSpec
 from reprieve.ports.checkpoints import AbortedError
 from reprieve_agent import events as on
 from reprieve_agent import handover, keeper, processes, secret_values
+from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.clock import boot_seconds
 from reprieve_agent.code import SetupError
 from reprieve_agent.credentials import JobRole, RoleSession
 from reprieve_agent.files import read_json
 from reprieve_agent.places import Places
 from reprieve_agent.secret_values import NO_ROLE, Secrets, fetch
-from reprieve_agent.supervisor import (
-    ChildSupervisor,
-    JobStart,
-    TooLateError,
-    begun,
-    marker,
-)
+from reprieve_agent.supervisor import JobStart, TooLateError, begun, marker
 from tests.agent.harness import own_token, wait_until
 from tests.agent.role_account import (
     HOST_KEY,

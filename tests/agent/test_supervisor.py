@@ -1,307 +1,33 @@
-"""A job's processes: started, found again, watched and ended, with real processes."""
+"""What each supervisor does in its own way; what all of them promise is in the contract."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import textwrap
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reprieve_agent import processes
+from reprieve_agent import container_supervisor, processes
 from reprieve_agent.clock import boot_seconds
-from reprieve_agent.files import read_json
-from reprieve_agent.places import Places
-from reprieve_agent.state import Process
-from reprieve_agent.supervisor import (
-    ChildSupervisor,
-    JobStart,
-    LaunchError,
-    SystemdSupervisor,
-    TooLateError,
-    marker,
-    unit,
-)
-from tests.agent.harness import own_token, wait_until
+from reprieve_agent.container_supervisor import ContainerSupervisor, contained
+from reprieve_agent.places import Account, Places
+from reprieve_agent.supervisor import LaunchError
+from reprieve_agent.systemd_supervisor import unit
+from tests.agent.kept import IMAGE, Kept, docker
+from tests.agent.waiting import own_token, wait_until
 from tests.builders import a_key
 
-KEY = a_key("job-1", token=own_token())
 
-
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Places]:
-    places = Places.of(KEY, state_dir=tmp_path / "state", run_dir=tmp_path / "run")
-    places.make(None)
-    yield places
-    processes.kill_job(None, marker(KEY), patience_seconds=10)
-
-
-@pytest.fixture
-def supervisor(places: Places) -> Iterator[ChildSupervisor]:
-    supervisor = ChildSupervisor()
-    yield supervisor
-    supervisor.kill(KEY, places)
-    for child in supervisor._children.values():
-        child.wait(10)
-
-
-def a_start(places: Places, script: str, *arguments: str, argv0: str = sys.executable) -> JobStart:
-    return JobStart(
-        key=KEY,
-        places=places,
-        argv=(argv0, "-c", textwrap.dedent(script), *arguments),
-        env={"PATH": os.defpath, "REPRIEVE_TOKEN": KEY.token, "WHO": "a job"},
-        cwd=places.work,
-        account=None,
-    )
-
-
-def launch(supervisor: ChildSupervisor, start: JobStart) -> Process:
-    return supervisor.launch(start, not_after=boot_seconds() + 60)
-
-
-def ended(pid: int | None) -> bool:
-    return pid is None or processes.start_ticks(pid) is None
-
-
-def said(places: Places) -> str:
-    return places.log.read_text() if places.log.exists() else ""
-
-
-def test_a_job_runs_in_its_folder_with_its_own_environment_and_is_reaped(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    start = a_start(
-        places,
-        """
-        import os, sys
-        print(os.getcwd(), sorted(os.environ), sys.stdin.read() == "", os.getsid(0) == os.getpid())
-        raise SystemExit(75)
-        """,
-    )
-    process = launch(supervisor, start)
-
-    how = supervisor.wait(KEY, places, process)
-
-    assert how.exit_code == 75
-    assert how.detail.startswith(f"exit 75: {places.work} ['LC_CTYPE', 'PATH', 'REPRIEVE_TOKEN'")
-    assert said(places).endswith("True True\n")
-    assert ended(process.keeper)
-
-
-def test_the_wake_up_signal_doesnt_kill_a_job_that_has_no_handler(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    start = a_start(
-        places,
-        """
-        import os, signal, subprocess
-        os.kill(os.getpid(), signal.SIGUSR1)
-        subprocess.run(["kill", "-USR1", str(os.getpid())], check=True)
-        print(signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGPIPE).name)
-        """,
-    )
-
-    how = supervisor.wait(KEY, places, launch(supervisor, start))
-
-    assert how.exit_code == 0
-    assert said(places) == "1 SIG_IGN\n"  # Python itself ignores SIGPIPE
-
-
-def test_sigpipe_and_sigterm_have_their_default_again_for_the_job(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    start = JobStart(
-        key=KEY,
-        places=places,
-        argv=("/bin/sh", "-c", "grep -E '^Sig(Ign|Blk)' /proc/self/status"),
-        env={"PATH": os.defpath, "REPRIEVE_TOKEN": KEY.token},
-        cwd=places.work,
-        account=None,
-    )
-
-    supervisor.wait(KEY, places, launch(supervisor, start))
-
-    masks = dict(line.split(":") for line in said(places).splitlines())
-    # Whatever else this test's own parent had set to be ignored (nice, make) is not ours.
-    ignored = int(masks["SigIgn"], 16)
-    assert ignored & (1 << (signal.SIGUSR1 - 1))
-    assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGTERM - 1))
-    assert int(masks["SigBlk"], 16) == 0
-
-
-def test_a_command_that_isnt_there_ends_with_127_and_says_so(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    how = supervisor.wait(
-        KEY, places, launch(supervisor, a_start(places, "", argv0="no-such-command"))
-    )
-
-    assert (how.exit_code, how.detail) == (127, "no-such-command: No such file or directory")
-
-
-def test_a_job_killed_by_a_signal_says_which(supervisor: ChildSupervisor, places: Places) -> None:
-    start = a_start(places, "import os; print('last words', flush=True); os.kill(os.getpid(), 9)")
-
-    how = supervisor.wait(KEY, places, launch(supervisor, start))
-
-    assert (how.exit_code, how.detail) == (-9, "killed by SIGKILL: last words")
-
-
-def test_a_second_launch_finds_the_first(supervisor: ChildSupervisor, places: Places) -> None:
-    start = a_start(places, "import time; print('started', flush=True); time.sleep(60)")
-    first = launch(supervisor, start)
-    wait_until(lambda: "started" in said(places), "started")
-
-    again = launch(ChildSupervisor(), start)
-
-    assert again == first
-    assert said(places) == "started\n"
-
-
-def test_a_start_that_is_late_doesnt_happen(supervisor: ChildSupervisor, places: Places) -> None:
-    start = a_start(places, "print('started')")
-
-    with pytest.raises(TooLateError):
-        supervisor.launch(start, not_after=boot_seconds() - 0.001)
-
-    assert not places.process.exists()
-    assert launch(supervisor, start).pid
-
-
-def test_a_kill_before_the_start_prevents_it(supervisor: ChildSupervisor, places: Places) -> None:
-    supervisor.kill(KEY, places)
-
-    with pytest.raises(LaunchError):
-        launch(supervisor, a_start(places, "print('started')"))
-
-    assert not places.process.exists()
-
-
-FAMILY = """
-    import os, subprocess, sys, time
-    def child(detached, hides):
-        script = "import time; print('up', flush=True); time.sleep(600)"
-        env = {} if hides else None
-        subprocess.Popen([sys.executable, "-c", script], start_new_session=detached, env=env)
-    child(False, False); child(True, False); child(False, True)
-    if os.fork() == 0:
-        if os.fork() == 0:
-            os.setsid()
-            print("up", flush=True)
-            time.sleep(600)
-        os._exit(0)
-    os.wait()
-    time.sleep(600 if sys.argv[1] == "stay" else 0)
-"""
-
-
-def test_a_kill_ends_children_daemons_and_those_without_our_environment(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    process = launch(supervisor, a_start(places, FAMILY, "stay"))
-    wait_until(lambda: said(places).count("up") == 4, "the whole family")
-    family = processes.of_job(process.keeper, marker(KEY))
-    assert len(family) == 5
-
-    assert supervisor.kill(KEY, places)
-
-    assert all(ended(pid) for pid in family)
-    assert supervisor.wait(KEY, places, process).exit_code == -9
-
-
-def test_what_a_job_leaves_running_ends_with_it(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    process = launch(supervisor, a_start(places, FAMILY, "leave"))
-    family: set[int] = set()
-
-    def all_known() -> bool:
-        family.update(processes.of_job(process.keeper, marker(KEY)))
-        return read_json(places.exit) is not None
-
-    wait_until(all_known, "the main process ended")
-    how = supervisor.wait(KEY, places, process)
-
-    assert how.exit_code == 0
-    assert processes.of_job(None, marker(KEY)) == set()
-    assert all(ended(pid) for pid in family)
-
-
-def test_sigterm_reaches_the_main_process_alone(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    start = a_start(
-        places,
-        """
-        import os, signal, subprocess, sys, time
-        told = lambda s, f: (print(os.getpid() == main, s, flush=True), os._exit(3))
-        main = os.getpid()
-        if os.fork() == 0:
-            signal.signal(signal.SIGTERM, lambda s, f: print("a worker was told", flush=True))
-            print("up", flush=True)
-            while True: time.sleep(0.1)
-        signal.signal(signal.SIGTERM, told)
-        print("up", flush=True)
-        while True: time.sleep(0.1)
-        """,
-    )
-    process = launch(supervisor, start)
-    wait_until(lambda: said(places).count("up") == 2, "both handlers")
-
-    supervisor.terminate(process)
-
-    assert supervisor.wait(KEY, places, process).exit_code == 3
-    assert "a worker was told" not in said(places)
-    assert "True 15" in said(places)
-
-
-def test_a_keeper_told_to_stop_passes_it_on_and_says_so(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    start = a_start(places, "import time; print('up', flush=True); time.sleep(60)")
-    process = launch(supervisor, start)
-    wait_until(lambda: "up" in said(places), "started")
-
-    processes.send(process.keeper, process.keeper_ticks, signal.SIGTERM)
-    how = supervisor.wait(KEY, places, process)
-
-    assert (how.exit_code, how.stopped) == (-15, True)
-
-
-def test_a_killed_keeper_takes_its_job_along_and_nobody_claims_to_know_the_exit_code(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    process = launch(supervisor, a_start(places, "import time; time.sleep(600)"))
-    wait_until(lambda: processes.of_job(None, marker(KEY)), "started")
-
-    processes.send(process.keeper, process.keeper_ticks, signal.SIGKILL)
-    how = supervisor.wait(KEY, places, process)
-
-    assert how.exit_code is None
-    assert ended(process.pid)
-
-
-def test_an_exit_that_nobody_watched_is_read_later(
-    supervisor: ChildSupervisor, places: Places
-) -> None:
-    process = launch(supervisor, a_start(places, "raise SystemExit(75)"))
-    wait_until(lambda: read_json(places.exit), "written down")
-    supervisor.wait(KEY, places, process)
-
-    assert ChildSupervisor().wait(KEY, places, process).exit_code == 75
-
-
-def test_another_process_with_the_pid_is_left_alone() -> None:
-    with contextlib.ExitStack() as stack:
-        other = stack.enter_context(subprocess.Popen(["sleep", "60"]))
-        stack.callback(other.kill)
+def test_a_process_is_signalled_only_if_it_is_the_very_one() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
         ticks = processes.start_ticks(other.pid)
         assert ticks
 
@@ -313,22 +39,11 @@ def test_another_process_with_the_pid_is_left_alone() -> None:
         assert not processes.send(other.pid, ticks, signal.SIGTERM)
 
 
-def test_killing_a_whole_job_is_quick(supervisor: ChildSupervisor, places: Places) -> None:
-    process = launch(supervisor, a_start(places, FAMILY, "stay"))
-    wait_until(lambda: said(places).count("up") == 4, "the whole family")
-
-    began = time.monotonic()
-    supervisor.kill(KEY, places)
-    supervisor.wait(KEY, places, process)
-
-    assert time.monotonic() - began < 2
-
-
-# systemd, by what is asked of it: no system manager runs where these tests do ----------------
+# systemd, by what is asked of it: tests/systemd has it for real -------------------------------
 
 
 @pytest.fixture
-def systemd_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put commands in PATH that write their arguments down and run what they are given."""
     calls, commands = tmp_path / "calls", tmp_path / "bin"
     commands.mkdir()
@@ -342,36 +57,42 @@ def systemd_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return calls
 
 
-def test_with_systemd_the_same_keeper_runs_in_a_unit_of_its_own(
-    systemd_calls: Path, places: Places
-) -> None:
-    supervisor = SystemdSupervisor()
-    start = a_start(places, "import time; print('up', flush=True); time.sleep(600)")
+@pytest.fixture
+def kept(tmp_path: Path, calls: Path) -> Iterator[Kept]:
+    kept = Kept("systemd", tmp_path, a_key("job-1", token=own_token()))
+    yield kept
+    kept.clean()
 
-    process = launch(supervisor, start)
-    wait_until(lambda: "up" in said(places), "started")
-    supervisor.kill(KEY, places)
 
-    assert supervisor.wait(KEY, places, process).exit_code == -9
-    asked = systemd_calls.read_text()
-    assert f"--unit={unit(places)}" in asked
+def test_with_systemd_the_same_keeper_runs_in_a_unit_of_its_own(kept: Kept, calls: Path) -> None:
+    process = kept.launch("/bin/sh", "-c", "echo up; sleep 600")
+    kept.says("up")
+
+    kept.kill()
+
+    assert kept.wait(process).exit_code == -9
+    asked = calls.read_text()
+    assert f"--unit={unit(kept.places)}" in asked
     for wanted in (
         "KillMode=mixed",
         "Type=exec",
         "SuccessExitStatus=75",
         "After=reprieve-agent.service",
+        "RemainAfterExit=yes",
+        "OOMPolicy=continue",
         "IPAddressDeny=169.254.169.254/32",
     ):
         assert f"--property={wanted}" in asked
-    assert f"kill --signal=KILL {unit(places)}" in asked
+    assert f"kill --signal=KILL {unit(kept.places)}" in asked
+    assert f"reset-failed {unit(kept.places)}" in asked
 
 
-def test_a_unit_that_systemd_refuses_is_no_start(systemd_calls: Path, places: Places) -> None:
-    command = systemd_calls.parent / "bin" / "systemd-run"
+def test_a_unit_that_systemd_refuses_is_no_start(kept: Kept, calls: Path) -> None:
+    command = calls.parent / "bin" / "systemd-run"
     command.write_text("#!/bin/sh\necho 'Unit was already loaded' >&2\nexit 1\n")
 
     with pytest.raises(LaunchError, match="already loaded"):
-        launch(SystemdSupervisor(), a_start(places, ""))
+        kept.launch("/bin/true")
 
 
 def test_a_unit_s_name_is_safe_whatever_the_job_is_called(tmp_path: Path) -> None:
@@ -381,3 +102,166 @@ def test_a_unit_s_name_is_safe_whatever_the_job_is_called(tmp_path: Path) -> Non
 
     assert places.private.parent == tmp_path / "attempts"
     assert unit(places) == "reprieve-job-.._2F.._2Fetc_2Fa_20job_25-000003.service"
+
+
+# The host shuts down: the unit is stopped before the agent ------------------------------------
+
+DIES_OF_SIGTERM = "trap 'exit 75' USR2; echo up; while :; do sleep 0.05; done"
+
+
+def agent(path: Path, answers: Sequence[bytes]) -> list[bytes]:
+    """Listen where the agent does, and give those answers; return what it was told."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    told: list[bytes] = []
+
+    def serve() -> None:
+        with listener:
+            for answer in answers:
+                caller, _ = listener.accept()
+                with caller:
+                    told.append(caller.recv(1000))
+                    caller.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return told
+
+
+def stop_unit(kept: Kept) -> int:
+    """Stop it as systemd does: SIGTERM to its main process. Return the job's pid."""
+    process = kept.launch("/bin/sh", "-c", DIES_OF_SIGTERM)
+    kept.says("up")
+    processes.send(process.keeper, process.keeper_ticks, signal.SIGTERM)
+    assert process.pid
+    return process.pid
+
+
+def test_a_unit_that_is_stopped_has_the_agent_ask_its_job_and_sends_no_sigterm(kept: Kept) -> None:
+    told = agent(kept.folder / "agent.sock", [b'{"v": 1, "result": "stopping"}\n'])
+    pid = stop_unit(kept)
+    wait_until(lambda: told, "the agent heard")
+
+    os.kill(pid, signal.SIGUSR2)  # what its request to save leads to
+    how = kept.wait(kept.launch("/bin/true"))
+
+    assert json.loads(told[0]) == {"op": "stop"}
+    assert (how.exit_code, how.stopped) == (75, True)
+
+
+@pytest.mark.parametrize("answer", [b'{"v": 1, "result": "refused"}\n', b"", b"[]\n"])
+def test_sigterm_comes_at_once_if_the_agent_wont(kept: Kept, answer: bytes) -> None:
+    agent(kept.folder / "agent.sock", [answer])
+    stop_unit(kept)
+
+    assert kept.wait(kept.launch("/bin/true")).exit_code == -signal.SIGTERM
+
+
+def test_sigterm_comes_if_the_agent_is_too_slow(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reprieve_agent.systemd_supervisor.SAVE_SECONDS", 0.05)
+    agent(kept.folder / "agent.sock", [b'{"v": 1, "result": "stopping"}\n'])
+    stop_unit(kept)
+
+    assert kept.wait(kept.launch("/bin/true")).exit_code == -signal.SIGTERM
+
+
+# Containers -----------------------------------------------------------------------------------
+
+ACCOUNT = Account(uid=4711, gid=4712, groups=(4712, 44), home="/home/someone", name="someone")
+
+
+def options(kept: Kept, *, has_gpus: bool = True, **env: str) -> list[str]:
+    """Return what `docker` is asked for a job with that environment."""
+    start = kept.start("python", "train.py")
+    start = replace(start, account=ACCOUNT, env={**start.env, **env})
+    argv = list(contained(start, IMAGE, has_gpus=has_gpus).argv)
+    assert argv[:2] == ["docker", "run"]
+    assert argv[-6:-3] == [IMAGE, "-c", container_supervisor.ENTRY]
+    assert argv[-3:] == ["sh", "python", "train.py"]
+    return argv[2:-6]
+
+
+def test_a_container_is_the_same_user_who_cannot_become_root(kept: Kept) -> None:
+    asked = options(kept)
+
+    for wanted in (
+        "--user=4711:4712",
+        "--group-add=44",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--network=host",  # where the metadata service is closed to this user
+        "--pid=host",  # so that the pids that it registers are the host's
+    ):
+        assert wanted in asked
+    assert not [option for option in asked if "privileged" in option and "no-new" not in option]
+
+
+def test_a_container_sees_what_the_job_would_and_the_socket_of_docker_is_not_among_it(
+    kept: Kept,
+) -> None:
+    mounted = {o.split("=")[1].split(":")[0] for o in options(kept) if o.startswith("--volume=")}
+
+    assert mounted == {str(kept.places.private), str(kept.places.contract), ACCOUNT.home}
+
+
+@pytest.mark.parametrize(
+    ("has_gpus", "env", "expected"),
+    [
+        (True, {}, ["--gpus=all"]),
+        (True, {"NVIDIA_VISIBLE_DEVICES": "0,2"}, ['--gpus="device=0,2"']),
+        (True, {"NVIDIA_VISIBLE_DEVICES": "none"}, []),
+        (False, {}, []),
+    ],
+)
+def test_a_container_has_the_gpus_of_the_host_or_those_that_it_names(
+    kept: Kept, *, has_gpus: bool, env: dict[str, str], expected: list[str]
+) -> None:
+    assert [
+        o for o in options(kept, has_gpus=has_gpus, **env) if o.startswith("--gpus")
+    ] == expected
+
+
+def test_docker_is_told_nothing_that_a_job_can_choose(tmp_path: Path, calls: Path) -> None:
+    with docker(tmp_path / "docker") as docker_calls, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", f"{tmp_path / 'docker'}:{os.environ['PATH']}")
+        kept = Kept("container", tmp_path, a_key("job-1", token=own_token()))
+        secret = own_token()
+
+        kept.wait(kept.launch(sys.executable, "-c", "import os; os.environ['S']", S=secret))
+
+        told = json.loads(docker_calls.read_text().splitlines()[0])
+        kept.clean()
+    assert secret not in json.dumps(told)
+    assert {"WHO", "S", "REPRIEVE_RUN_DIR"} & set(told["env"]) == set()
+
+
+def test_a_container_that_cannot_be_removed_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    (commands / "docker").write_text("#!/bin/sh\n[ $1 = run ] || { echo broken >&2; exit 1; }\n")
+    (commands / "docker").chmod(0o755)
+    kept = Kept("container", tmp_path, a_key("job-1", token=own_token()))
+    kept.wait(kept.launch("/bin/true"))
+
+    assert kept.kill() is False
+
+    (commands / "docker").unlink()
+    assert kept.kill() is False
+    kept.clean()
+
+
+def test_a_job_without_an_image_needs_no_docker(tmp_path: Path) -> None:
+    kept = Kept("container", tmp_path, a_key("job-1", token=own_token()))
+    start = replace(kept.start("/bin/sh", "-c", "exit 5"), image=None)
+    assert isinstance(kept.supervisor, ContainerSupervisor)
+
+    process = kept.supervisor.launch(start, not_after=boot_seconds() + 60)
+
+    assert kept.wait(process).exit_code == 5
+    assert kept.kill()
+    kept.clean()
