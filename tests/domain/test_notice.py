@@ -153,7 +153,7 @@ def test_the_end_of_a_reservation_is_one_notice_for_each_host_in_it() -> None:
     one, other = ending.notices([OTHER_HOST, HOST])
     assert [one.instance_id, other.instance_id] == [HOST, OTHER_HOST]
     assert (one.kind, one.reclaimed_at) == (NoticeKind.RESERVATION, at(600))
-    assert not one.tells_of_capacity
+    assert one.tells_of_capacity, "what ends isn't to be asked for the replacement"
 
 
 def test_a_host_is_eligible_again_after_advice_that_nothing_followed() -> None:

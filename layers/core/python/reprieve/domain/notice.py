@@ -84,6 +84,7 @@ class Notice:
         return self.kind in {
             NoticeKind.INTERRUPTION,
             NoticeKind.HIBERNATE,
+            NoticeKind.RESERVATION,
             NoticeKind.REBALANCE,
         }
 
