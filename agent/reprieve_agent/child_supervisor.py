@@ -120,8 +120,8 @@ class ChildSupervisor:
         while time.monotonic() < ends:
             if start.key in self._doomed:
                 raise LaunchError("the attempt was ended during its start")
-            found = self._found(start.places)
-            if found and begun(start.places):
+            # In this order: what is found then is the last that its keeper says of it.
+            if begun(start.places) and (found := self._found(start.places)):
                 return found
             if owed:
                 if boot_seconds() >= not_after:
