@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from reprieve.domain.checkpoint import (
     Manifest,
     code_key,
     log_key,
+    mark_key,
     own_manifests,
 )
 from reprieve.domain.errors import MalformedError
-from reprieve.ports.checkpoints import AbortedError, BadObjectError, never
+from reprieve.ports.checkpoints import AbortedError, BadObjectError, Ledger, never
 from reprieve.protocol import Report, ReportKind
 
 
@@ -54,7 +55,14 @@ class MemoryCheckpoints:
             raise BadObjectError(f"{entry.key} has {len(body)} bytes, not {entry.size}")
         self._write(target, body, entry.key, entry.sha256)
 
-    def put_file(self, key: str, source: Path, *, stopped: Callable[[], bool] = never) -> None:
+    def put_file(
+        self,
+        key: str,
+        source: Path,
+        *,
+        ledger: Ledger | None = None,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
         self._step("put_file", key)
         if stopped():
             raise AbortedError(key)
@@ -65,6 +73,19 @@ class MemoryCheckpoints:
         with self._lock:
             body = self.objects.setdefault(manifest.key, manifest.to_json())
         return Manifest.from_json(body, key=manifest.key)
+
+    def marks(self, job: str) -> Mapping[str, str]:
+        self._step("marks", job)
+        found = {k: v for k, v in self.objects.items() if k.startswith(f"jobs/{job}/set-aside/")}
+        return {
+            key.replace("/set-aside/", "/manifests/"): json.loads(body)["reason"]
+            for key, body in found.items()
+        }
+
+    def set_aside(self, manifest: str, reason: str, *, by: str) -> None:
+        self._step("set_aside", manifest)
+        body = json.dumps({"manifest": manifest, "reason": reason, "by": by}).encode()
+        self.objects.setdefault(mark_key(manifest), body)
 
     def fetch_code(self, sha256: str, target: Path, *, stopped: Callable[[], bool] = never) -> None:
         key = code_key(sha256)

@@ -232,3 +232,15 @@ def test_file_bytes_are_sent_plain_neither_chunked_nor_signed() -> None:
     assert sent["x-amz-content-sha256"] == "b'UNSIGNED-PAYLOAD'"
     assert sent["content-length"] == str(len(BODY))
     assert not [name for name in sent if name.startswith(("x-amz-checksum", "x-amz-trailer"))]
+
+
+def test_a_manifest_is_set_aside_once_and_the_first_word_stands(bucket: Bucket) -> None:
+    bad, good = a_manifest(40).key, a_manifest(60).key
+    assert dict(bucket.store.marks("job-1")) == {}
+
+    bucket.store.set_aside(bad, "model.bin has 7 bytes, not 24", by="i-0aa00000000000001")
+    bucket.store.set_aside(bad, "something else", by="i-0bb00000000000001")
+
+    assert dict(bucket.store.marks("job-1")) == {bad: "model.bin has 7 bytes, not 24"}
+    assert good not in bucket.store.marks("job-1")
+    assert dict(bucket.store.marks("job-2")) == {}

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
-from boto3.exceptions import Boto3Error
-from boto3.s3.transfer import TransferConfig, create_transfer_manager
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from reprieve.adapters.s3_transfers import RANGE_BYTES, READ_BYTES, THREADS, Transfers
 from reprieve.domain.checkpoint import (
     FileEntry,
     Manifest,
     code_key,
     log_key,
     manifest_key,
+    mark_key,
     own_manifests,
 )
 from reprieve.domain.errors import MalformedError, UnknownOutcomeError
-from reprieve.ports.checkpoints import AbortedError, BadObjectError, never
+from reprieve.ports.checkpoints import AbortedError, BadObjectError, Ledger, MemoryLedger, never
 
 if TYPE_CHECKING:
+    import io
+
     import boto3
     from mypy_boto3_s3 import S3Client
 
-PART_BYTES = 64 * 1024 * 1024
-READ_BYTES = 1024 * 1024
-STOP_POLL_SECONDS = 0.05
-THREADS = 16
 MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
 
 # The service's word that the object isn't there; everything else may pass.
@@ -70,22 +67,12 @@ class S3Checkpoints:
     def __init__(self, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        parts = TransferConfig(
-            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=THREADS
-        )
-        self._transfers: Any = create_transfer_manager(client, parts)
+        self._transfers = Transfers(client, bucket)
 
     def manifests(self, job: str, attempt: int) -> Sequence[str]:
         """Return the keys of one attempt's manifests, newest step first."""
         prefix = manifest_key(job, attempt, 0).rpartition("-")[0] + "-"
-        pages = self._client.get_paginator("list_objects_v2")
-        with _translated(prefix):
-            found = [
-                entry["Key"]
-                for page in pages.paginate(Bucket=self._bucket, Prefix=prefix)
-                for entry in page.get("Contents", ())
-            ]
-        return own_manifests(found, attempt)
+        return own_manifests(self._listed(prefix), attempt)
 
     def manifest(self, key: str) -> Manifest:
         """Read and check the manifest at *key*."""
@@ -101,38 +88,38 @@ class S3Checkpoints:
         """Write the file to *target*, which must be new, and check its size and digest."""
         self._download(entry.key, target, size=entry.size, sha256=entry.sha256, stopped=stopped)
 
-    def put_file(self, key: str, source: Path, *, stopped: Callable[[], bool] = never) -> None:
+    def put_file(
+        self,
+        key: str,
+        source: Path,
+        *,
+        ledger: Ledger | None = None,
+        stopped: Callable[[], bool] = never,
+    ) -> None:
         """Store the bytes of *source* under *key*, a new name; abort cleanly when *stopped*."""
         if stopped():
             raise AbortedError(f"the upload of {key} was called off")
-        done = _Done()
         with _translated(key):
-            transfer = self._transfers.upload(str(source), self._bucket, key, subscribers=[done])
-            while not done.event.wait(STOP_POLL_SECONDS):
-                if stopped():
-                    transfer.cancel()
-                    break
-            try:
-                transfer.result()
-            except CancelledError as error:
-                raise AbortedError(f"the upload of {key} was called off") from error
+            self._transfers.upload(key, source, ledger or MemoryLedger(), stopped)
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Store the manifest if its key is new, and return the one that now stands there."""
-        with _translated(manifest.key):
-            try:
-                self._client.put_object(
-                    Bucket=self._bucket,
-                    Key=manifest.key,
-                    Body=manifest.to_json(),
-                    ContentType="application/json",
-                    IfNoneMatch="*",
-                )
-            except ClientError as error:
-                if error.response.get("Error", {}).get("Code") not in TAKEN:
-                    raise
-                return self.manifest(manifest.key)
-            return manifest
+        new = self._put_new(manifest.key, manifest.to_json())
+        return manifest if new else self.manifest(manifest.key)
+
+    def marks(self, job: str) -> Mapping[str, str]:
+        """Return the manifests that were set aside, each with the reason why."""
+        prefix = mark_key(manifest_key(job, 0, 0)).rpartition("/")[0] + "/"
+        return {
+            key.replace("/set-aside/", "/manifests/", 1): self._reason(key)
+            for key in self._listed(prefix)
+        }
+
+    def set_aside(self, manifest: str, reason: str, *, by: str) -> None:
+        """Write it down, unless that was done before."""
+        key = mark_key(manifest)
+        said = {"v": 1, "manifest": manifest, "reason": reason, "by": by}
+        self._put_new(key, json.dumps(said, sort_keys=True).encode())
 
     def fetch_code(self, sha256: str, target: Path, *, stopped: Callable[[], bool] = never) -> None:
         """Write the zip of a job's code to *target* and check its digest."""
@@ -156,26 +143,26 @@ class S3Checkpoints:
         stopped: Callable[[], bool],
     ) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
+        with target.open("xb+", buffering=0) as file:
             try:
                 with _translated(key):
-                    self._receive(key, file, size=size, sha256=sha256, stopped=stopped)
+                    if size is not None and size > RANGE_BYTES:
+                        found = self._transfers.download(key, file, size, stopped)
+                    else:
+                        found = self._receive(key, file, size, stopped)
+                _compare(key, found, sha256)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
 
     def _receive(
-        self,
-        key: str,
-        file: BinaryIO,
-        *,
-        size: int | None,
-        sha256: str,
-        stopped: Callable[[], bool],
-    ) -> None:
+        self, key: str, file: io.RawIOBase, size: int | None, stopped: Callable[[], bool]
+    ) -> str:
+        """Write one answer to *file* and return its SHA-256."""
         answer = self._client.get_object(Bucket=self._bucket, Key=key)
         stored = answer["ContentLength"]
         if size is not None and stored != size:
+            answer["Body"].close()
             raise BadObjectError(f"{key} has {stored} bytes, not {size}")
         digest = hashlib.sha256()
         received = 0
@@ -183,21 +170,50 @@ class S3Checkpoints:
             if stopped():
                 raise AbortedError(f"the download of {key} was called off")
             digest.update(chunk)
-            received += file.write(chunk)
+            received += file.write(chunk) or 0
         if received != stored:
             raise UnknownOutcomeError(f"{key} broke off after {received} of {stored} bytes")
-        if digest.hexdigest() != sha256:
-            raise BadObjectError(f"{key} has another SHA-256 than its manifest says")
+        return digest.hexdigest()
+
+    def _put_new(self, key: str, body: bytes) -> bool:
+        """Store *body* unless the key is taken, and tell whether it was new."""
+        with _translated(key):
+            try:
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=body,
+                    ContentType="application/json",
+                    IfNoneMatch="*",
+                )
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in TAKEN:
+                    raise
+                return False
+            return True
+
+    def _listed(self, prefix: str) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2")
+        with _translated(prefix):
+            return [
+                entry["Key"]
+                for page in pages.paginate(Bucket=self._bucket, Prefix=prefix)
+                for entry in page.get("Contents", ())
+            ]
+
+    def _reason(self, key: str) -> str:
+        with _translated(key):
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            body = answer["Body"].read(MANIFEST_LIMIT_BYTES)
+        try:
+            return str(json.loads(body)["reason"])
+        except (ValueError, KeyError, TypeError):
+            return "set aside by somebody who didn't say why"
 
 
-class _Done:
-    """Wakes whoever waits for a transfer, so that its end isn't polled for."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def on_done(self, **_: object) -> None:
-        self.event.set()
+def _compare(key: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise BadObjectError(f"{key} has another SHA-256 than its manifest says")
 
 
 @contextmanager
@@ -209,5 +225,5 @@ def _translated(key: str) -> Iterator[None]:
         if error.response.get("Error", {}).get("Code") in GONE:
             raise BadObjectError(f"{key} doesn't exist") from error
         raise UnknownOutcomeError(f"{key}: {error}") from error
-    except (BotoCoreError, Boto3Error) as error:
+    except BotoCoreError as error:
         raise UnknownOutcomeError(f"{key}: {error}") from error

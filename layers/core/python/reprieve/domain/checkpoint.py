@@ -119,6 +119,11 @@ def data_key(job: str, attempt: int, save_id: str, path: str) -> str:
     return f"jobs/{job}/data/{attempt:06d}/{save_id}/{path}"
 
 
+def mark_key(manifest: str) -> str:
+    """Return where it stands that *manifest* was set aside."""
+    return manifest.replace("/manifests/", "/set-aside/", 1)
+
+
 def code_key(sha256: str) -> str:
     """Return the key of a job's code."""
     return f"code/{sha256}.zip"
