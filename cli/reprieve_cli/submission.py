@@ -15,10 +15,10 @@ from reprieve.domain.checkpoint import code_key
 from reprieve.domain.job import Job
 from reprieve.domain.needs import Needs
 from reprieve.domain.planning import impossible
-from reprieve.domain.spec import JobSpec
+from reprieve.domain.spec import JobSpec, Remedy
 from reprieve.usecases.submit import Submit
 from reprieve_agent import profiles
-from reprieve_cli import phrases, saving
+from reprieve_cli import money, phrases, saving
 from reprieve_cli.bundle import Bundle, pack
 from reprieve_cli.errors import BadInputError
 from reprieve_cli.stack import Cloud, Stack
@@ -31,6 +31,7 @@ LOOKS_SECRET = re.compile(
 SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 OURS = "REPRIEVE_"  # the host sets these
 
+NEVER = "never"
 SAVE_EVERY_LEAST = timedelta(seconds=1)
 SAVE_EVERY_MOST = timedelta(days=1)
 LONGEST_NAME = 64
@@ -49,6 +50,11 @@ class Request:
     env: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     save_every: str | None = None
+    deadline: str | None = None
+    work: str | None = None
+    steps: int | None = None
+    if_stuck: str = "park"
+    if_spot_loses: str = "on-demand"
     max_restarts: int = 3
     gpus: int | None = None
     gpu_memory: float | None = None
@@ -74,7 +80,8 @@ def check(
         for warning in _warnings(request, bundle):
             warn(warning)
     to = cloud()
-    return to, _pool(request, spec, to.stack), spec
+    pool = _pool(request, spec, to.stack)
+    return to, pool, money.bound(spec, _wish(request), pool, now=to.now())
 
 
 def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str], None]) -> Job:
@@ -91,6 +98,7 @@ def submit(request: Request, cloud: Callable[[], Cloud], *, warn: Callable[[str]
             warn(warning)
         to = cloud()
         pool = _pool(request, spec, to.stack)
+        spec = money.bound(spec, _wish(request), pool, now=to.now())
         if bundle:
             to.objects.put_new(code_key(bundle.sha256), bundle.path)
             spec = replace(spec, code=bundle.sha256)
@@ -108,6 +116,9 @@ def _spec(request: Request) -> JobSpec:
         secrets=_secrets(request.secrets),
         max_restarts=request.max_restarts,
         save_every=_save_every(request.save_every),
+        periodic_saves=request.save_every != NEVER,
+        if_stuck=Remedy(request.if_stuck),
+        if_spot_loses=Remedy(request.if_spot_loses),
         needs=_needs(request),
         fallback_pool=request.fallback_pool,
         profile=_profile(request.profile),
@@ -126,6 +137,11 @@ def _spec(request: Request) -> JobSpec:
     if nul is not None:
         raise BadInputError("a value holds a NUL byte, which no command line can carry")
     return spec
+
+
+def _wish(request: Request) -> money.Wish | None:
+    """Return what is said about a deadline, each part of which needs the others."""
+    return money.wish(request.deadline, request.work, request.steps)
 
 
 def _needs(request: Request) -> Needs:
@@ -224,11 +240,13 @@ def _profile(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _save_every(text: str | None) -> timedelta | None:
-    if text is None:
+    if text is None or text == NEVER:
         return None
     span = phrases.parse_duration(text)
     if span is None:
-        raise BadInputError(f"--save-every {text!r} is no length of time: write 90s, 10m or 1h")
+        raise BadInputError(
+            f"--save-every {text!r} is no length of time: write 90s, 10m, 1h or never"
+        )
     if not SAVE_EVERY_LEAST <= span <= SAVE_EVERY_MOST:
         raise BadInputError(f"--save-every {text} is out of range: 1s to 24h")
     return span

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,6 @@ from reprieve_agent import events as on
 from reprieve_agent.state import AckState
 from tests.agent.test_machine import (
     BASE,
-    HOST,
     JOB,
     KEY,
     Play,
@@ -28,12 +28,12 @@ from tests.agent.test_machine import (
     only,
     running,
 )
-from tests.builders import a_lease, a_spec, at
+from tests.builders import HOST, a_lease, a_spec, at
 
 SPOT = Terms(hazard_per_hour=0.25, silent_hazard_per_hour=0.0, launched_at=at(-600))
 
 
-def job_on(terms: Terms, *, rate: SuccessRate | None = None, **spec: object) -> Play:
+def job_on(terms: Terms, *, rate: SuccessRate | None = None, **spec: Any) -> Play:
     """Return a job that runs on a host with these terms."""
     play = Play()
     play.tell(on.HoldsRead(Holds(HOST, terms=terms)))
@@ -102,7 +102,7 @@ def test_a_job_that_saves_by_itself_is_asked_only_when_it_is_late() -> None:
         (Terms(hazard_per_hour=0.25, off=(Policy.INTERVAL,)), {}),
     ],
 )
-def test_periodic_saves_can_be_switched_off(terms: Terms, spec: dict[str, object]) -> None:
+def test_periodic_saves_can_be_switched_off(terms: Terms, spec: dict[str, Any]) -> None:
     play = job_on(terms, **spec)
     assert only(do.Ask, play.wait(20_000)) == []
 

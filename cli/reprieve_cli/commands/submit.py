@@ -34,7 +34,30 @@ from reprieve_cli.terminal import Terminal
     metavar="K=ARN",
     help="Variable whose value the host fetches from there; repeatable.",
 )
-@click.option("--save-every", metavar="TIME", help="Periodic saves: 90s, 10m, 1h.")
+@click.option(
+    "--save-every",
+    metavar="TIME",
+    help="Periodic saves: 90s, 10m, 1h, never; by default as often as the odds say.",
+)
+@click.option("--deadline", metavar="TIME", help="When it must be done: 60h from now, or a date.")
+@click.option("--work", metavar="TIME", help="With a deadline: the time it works, undisturbed.")
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N", help="With a deadline: the steps in that work."
+)
+@click.option(
+    "--if-stuck",
+    type=click.Choice(["park", "on-demand"]),
+    default="park",
+    show_default=True,
+    help="When it gets nowhere and has no fallback pool.",
+)
+@click.option(
+    "--if-spot-loses",
+    type=click.Choice(["on-demand", "park", "nothing"]),
+    default="on-demand",
+    show_default=True,
+    help="When redone work has made Spot dearer than on demand.",
+)
 @click.option(
     "--profile",
     multiple=True,
