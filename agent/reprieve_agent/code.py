@@ -138,7 +138,8 @@ def _unpack_entry(packed: zipfile.ZipFile, entry: zipfile.ZipInfo, tree: Path) -
 
 
 def _digest(spec: JobSpec) -> str:
-    return hashlib.sha256(json.dumps([spec.code, spec.setup]).encode()).hexdigest()[:32]
+    made_with = [spec.image] if spec.image and spec.setup else []
+    return hashlib.sha256(json.dumps([spec.code, spec.setup, *made_with]).encode()).hexdigest()[:32]
 
 
 def _give(tree: Path, account: Account) -> None:

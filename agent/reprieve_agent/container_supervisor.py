@@ -36,6 +36,11 @@ def host_has_gpus() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
+def pull(image: str) -> tuple[str, ...]:
+    """Return the command that fetches *image*, or finds that it is there."""
+    return (DOCKER, "pull", "--quiet", image)
+
+
 def engine_env() -> dict[str, str]:
     """Return what `docker` is to see: nothing that a job can choose, since it runs as root."""
     given = {name: os.environ[name] for name in OF_THE_ENGINE if name in os.environ}

@@ -126,6 +126,8 @@ class Listener:
             return self._status()
         if operation == "preempt":
             return self._preempt(said)
+        if operation == "stop":
+            return self._stop()
         raise BadRequestError(f"unknown operation {operation!r}")
 
     def _preempt(self, said: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +140,12 @@ class Listener:
         patience = min(_seconds(said.get("wait")), LONGEST_WAIT_SECONDS)
         self._agent.wait_for(lambda: self._verdict(asked) is not Verdict.SAVING, patience)
         return self._said(notice, asked)
+
+    def _stop(self) -> dict[str, Any]:
+        """Hand over as for SIGTERM: the job's unit is stopped first when the host shuts down."""
+        if not self._inbox.put_and_wait(on.StopAsked(), DECIDE_SECONDS):
+            raise BadRequestError("the agent doesn't decide; see its log")
+        return {"result": "stopping", "exit": 0}
 
     def _notice(self, said: dict[str, Any]) -> Notice:
         try:

@@ -59,6 +59,11 @@ class Places:
         return replace(self, name=f"{self.name}-setup", private=self.private / "setup")
 
     @property
+    def image(self) -> Places:
+        """The places of the fetch of a container's image."""
+        return replace(self, name=f"{self.name}-image", private=self.private / "image")
+
+    @property
     def checkpoints(self) -> Path:
         """Where the job saves."""
         return self.private / "checkpoints"
@@ -82,6 +87,11 @@ class Places:
     def work(self) -> Path:
         """The working directory of a job that brought no code."""
         return self.private / "work"
+
+    @property
+    def log_sent(self) -> Path:
+        """How much of the log its stream has."""
+        return self.private / "log-sent.json"
 
     @property
     def order(self) -> Path:

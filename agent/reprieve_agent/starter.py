@@ -11,13 +11,13 @@ from reprieve.domain.lease import Cause, LeaseKey
 from reprieve.domain.spec import JobSpec
 from reprieve.ports.checkpoints import AbortedError
 from reprieve_agent import actions as do
-from reprieve_agent import adoption, contract, profiles
+from reprieve_agent import adoption, container_supervisor, contract, profiles
 from reprieve_agent import events as on
 from reprieve_agent.code import CodeCache, SetupError
 from reprieve_agent.config import Config
 from reprieve_agent.events import Event
 from reprieve_agent.places import Places
-from reprieve_agent.preparation import SetupRun
+from reprieve_agent.preparation import Errand
 from reprieve_agent.profiles import ProfileError
 from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
 from reprieve_agent.secret_values import Secrets
@@ -117,6 +117,7 @@ class Starter:
             cwd=self._code.place(spec, work=places.work),
             account=self._host.account,
             secrets=secrets,
+            image=spec.image,
         )
         try:
             return self._outside.supervisor.launch(start, not_after=action.not_after)
@@ -142,6 +143,8 @@ class Starter:
         if spec.helper:
             contract.lay_helper(places)
         self._secrets.of(key, spec, places, stop)  # before anything that takes longer
+        if spec.image is not None:
+            self._pull(key, spec.image, stop).run(places.work)
         self._code.prepare(
             spec,
             work=places.work,
@@ -164,13 +167,28 @@ class Starter:
             adoption.lay_out(places, account)
         return restored
 
-    def _setup(self, key: LeaseKey, spec: JobSpec, stop: threading.Event) -> SetupRun:
-        return SetupRun(
+    def _setup(self, key: LeaseKey, spec: JobSpec, stop: threading.Event) -> Errand:
+        return Errand(
+            "setup",
             key=key,
             argv=spec.setup,
-            env=self._plain_environment(key, spec) | {"REPRIEVE_TOKEN": key.token},
-            places=self._places(key),
+            env=self._plain_environment(key, spec),
+            places=self._places(key).setup,
             account=self._host.account,
+            supervisor=self._outside.supervisor,
+            stop=stop,
+            image=spec.image,
+        )
+
+    def _pull(self, key: LeaseKey, image: str, stop: threading.Event) -> Errand:
+        """Return what fetches the image, before the lease is sealed and the job awaited."""
+        return Errand(
+            "image",
+            key=key,
+            argv=container_supervisor.pull(image),
+            env=container_supervisor.engine_env(),
+            places=self._places(key).image,
+            account=None,
             supervisor=self._outside.supervisor,
             stop=stop,
         )

@@ -45,7 +45,8 @@ class JobSpec:
     for a checkpoint every ``save_every``; without it as often as the formulas say, or never
     without ``periodic_saves``. ``needs`` is what a host must have to run it at all.
     ``profile`` is how the checkpoints of a job without the helper look: a framework's name,
-    or patterns of files. Without ``helper`` the job's Python is left as it is.
+    or patterns of files. Without ``helper`` the job's Python is left as it is. With an
+    ``image`` the job and its setup run in a container of it.
     """
 
     command: tuple[str, ...]
@@ -64,3 +65,4 @@ class JobSpec:
     if_spot_loses: Remedy = Remedy.ON_DEMAND
     profile: tuple[str, ...] = ()
     helper: bool = True
+    image: str | None = None
