@@ -144,10 +144,10 @@ class AgentProcess:
         self.log_path = folder / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *program: str) -> None:
         with self.log_path.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "reprieve_agent"],
+                [sys.executable, *(program or ("-m", "reprieve_agent"))],
                 env=self.environ,
                 stderr=output,
                 start_new_session=True,
