@@ -189,6 +189,9 @@ class Committed:
     bytes: int
     seconds: float
     uploaded: float | None = None  # when the data was in the bucket, on the boot clock
+    sent: int | None = None  # of *bytes*, what wasn't in the bucket yet
+    sent_seconds: float | None = None
+    save_seconds: float | None = None  # how long the job said that its save took
 
 
 @dataclass(frozen=True, slots=True)
