@@ -27,6 +27,7 @@ STEP_NAME = re.compile(r"step-(\d{1,12})", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}")
 READ_BYTES = 1024 * 1024
 KEPT = 2
+MOST_SECONDS = 1e6
 
 
 class NotWholeError(Exception):
@@ -50,6 +51,7 @@ class LocalManifest:
     files: tuple[LocalFile, ...]
     framework: str
     world_size: int
+    seconds: float | None = None  # how long the save took, if the job said so
 
     @property
     def size(self) -> int:
@@ -121,7 +123,7 @@ def opened(folder: Path, step: int) -> Iterator[tuple[LocalManifest, tuple[OpenF
         files = []
         for about in manifest.files:
             try:
-                descriptor = _open_below(folder, about.path)
+                descriptor = open_below(folder, about.path)
             except OSError as error:
                 raise NotWholeError(f"{about.path}: {error.strerror}") from error
             stack.callback(os.close, descriptor)
@@ -145,6 +147,7 @@ def read_manifest(folder: Path, step: int) -> LocalManifest:
             ),
             framework=str(said.get("framework") or ""),
             world_size=int(said.get("world_size") or 1),
+            seconds=_seconds(said.get("seconds")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotWholeError(f"{MANIFEST} isn't one: {error!r}") from error
@@ -160,10 +163,15 @@ def read_manifest(folder: Path, step: int) -> LocalManifest:
     return manifest
 
 
-def prune(checkpoints: Path, committed: int) -> None:
-    """Keep the two newest committed steps and everything newer, which is still to be sent."""
+def prune(checkpoints: Path, committed: int, *, kept: int = KEPT) -> None:
+    """
+    Keep the newest *kept* committed steps, and everything newer, which is still to be sent.
+
+    At least one stays: the newest committed is what a job of this host would go on from.
+    Names that aren't exactly a checkpoint's are nobody's business.
+    """
     old = sorted((step for step in _folders(checkpoints) if step <= committed), reverse=True)
-    for step in old[KEPT:]:
+    for step in old[max(kept, 1) :]:
         folder = folder_of(checkpoints, step)
         if folder:
             retired = folder.with_name(f".{folder.name}.old")
@@ -175,6 +183,12 @@ def prune(checkpoints: Path, committed: int) -> None:
             shutil.rmtree(retired, ignore_errors=True)
 
 
+def _seconds(said: object) -> float | None:
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    return float(said) if 0 <= said < MOST_SECONDS else None
+
+
 def _folders(checkpoints: Path) -> dict[int, Path]:
     try:
         names = os.listdir(checkpoints)  # noqa: PTH208 - names are all that is needed
@@ -184,7 +198,7 @@ def _folders(checkpoints: Path) -> dict[int, Path]:
     return {int(match[1]): checkpoints / name for match, name in found if match}
 
 
-def _open_below(folder: Path, path: str) -> int:
+def open_below(folder: Path, path: str) -> int:
     """Open *path* inside *folder*, no part of it being a link."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

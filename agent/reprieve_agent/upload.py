@@ -1,4 +1,9 @@
-"""Committing local checkpoints: every file checked and stored, the manifest last."""
+"""
+Committing local checkpoints: every file checked and stored, the manifest last.
+
+A file whose content is in the newest commit already isn't sent again: the new manifest
+names the old bytes. Of a job that trains a few of its weights, that is most of them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +23,11 @@ from reprieve.domain.lease import LeaseKey
 from reprieve.ports.checkpoints import AbortedError, BadObjectError, Checkpoints
 from reprieve_agent import checkpoint
 from reprieve_agent import events as on
+from reprieve_agent.ahead import Ahead
 from reprieve_agent.checkpoint import LocalManifest, NotWholeError, OpenFile
 from reprieve_agent.clock import boot_seconds
 from reprieve_agent.events import Event
+from reprieve_agent.ledgers import Ledgers
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +46,22 @@ class Uploads:
     emit: Callable[[Event], None]
     may_commit: Callable[[], bool]
     parent: str | None
+    ledgers: Ledgers = field(default_factory=Ledgers)
     _running: dict[int, threading.Event] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _newest: Manifest | None = None
+    _ahead: Ahead = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make what sends finished files of unfinished saves; it does nothing until hurried."""
+        self._ahead = Ahead(self.key, self.folder, self.store)
+
+    def hurry(self, *, urgent: bool) -> None:
+        """While *urgent*, send what a save has finished before the save is whole."""
+        if urgent:
+            self._ahead.start()
+        else:
+            self._ahead.end()
 
     def start(self, step: int) -> None:
         """Commit *step* in a thread of its own, unless that is under way."""
@@ -54,6 +75,8 @@ class Uploads:
 
     def abort(self, steps: tuple[int, ...] | None = None) -> None:
         """Call off the uploads of *steps*, or all; what isn't committed then never will be."""
+        if steps is None:
+            self._ahead.abort()
         with self._lock:
             for step, stop in self._running.items():
                 if steps is None or step in steps:
@@ -82,9 +105,10 @@ class Uploads:
         if folder is None:
             raise NotWholeError(f"step-{step} is gone")
         with checkpoint.opened(folder, step) as (manifest, files):
-            entries = self._store_files(files, stop)
+            entries, sent = self._store_files(step, files, stop)
             uploaded = boot_seconds()
             standing = self._write_manifest(manifest, entries, stop)
+        self.ledgers.close(step)
         return on.Committed(
             self.key,
             step,
@@ -93,12 +117,20 @@ class Uploads:
             bytes=standing.size,
             seconds=boot_seconds() - began,
             uploaded=uploaded,
+            sent=sent,
+            sent_seconds=uploaded - began,
+            save_seconds=manifest.seconds,
         )
 
     def _store_files(
-        self, files: tuple[OpenFile, ...], stop: threading.Event
-    ) -> tuple[FileEntry, ...]:
-        """Check and send side by side, the largest first; nothing counts before all is done."""
+        self, step: int, files: tuple[OpenFile, ...], stop: threading.Event
+    ) -> tuple[tuple[FileEntry, ...], int]:
+        """
+        Check and send side by side, the largest first; nothing counts before all is done.
+
+        Return the files' entries, and how many bytes had to be sent for them.
+        """
+        known = self._known(stop)
         save_id = uuid.uuid4().hex
         failed = threading.Event()
 
@@ -106,28 +138,69 @@ class Uploads:
             return stop.is_set() or failed.is_set()
 
         largest_first = sorted(files, key=lambda file: file.about.size, reverse=True)
+        new = {
+            content: file for file in largest_first if (content := _content_of(file)) not in known
+        }
         with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="file") as pool:
-            sent = [pool.submit(self._send, file, save_id, stopped) for file in largest_first]
+            sent = {
+                content: pool.submit(self._send, step, file, save_id, stopped)
+                for content, file in new.items()
+            }
             checked = [pool.submit(file.verify, stopped) for file in largest_first]
             try:
                 for check in checked:
                     check.result()
-                entries = [future.result() for future in sent]
+                keys = known | {content: future.result() for content, future in sent.items()}
             except BaseException:
                 failed.set()
                 raise
-        order = {file.about.path: place for place, file in enumerate(files)}
-        return tuple(sorted(entries, key=lambda entry: order[entry.path]))
-
-    def _send(self, file: OpenFile, save_id: str, stopped: Callable[[], bool]) -> FileEntry:
-        about = file.about
-        key = data_key(self.key.job, self.key.attempt, save_id, about.path)
-        _until_known(
-            lambda: self.store.put_file(key, file.handle, stopped=stopped),
-            what=key,
-            stopped=stopped,
+        entries = tuple(
+            FileEntry(f.about.path, keys[_content_of(f)], f.about.size, f.about.sha256)
+            for f in files
         )
-        return FileEntry(about.path, key, about.size, about.sha256)
+        return entries, sum(file.about.size for file in new.values())
+
+    def _known(self, stop: threading.Event) -> dict[tuple[str, int], str]:
+        """
+        Return where the contents of the newest commit lie.
+
+        Of no older one: what isn't in the newest may be collected while we refer to it.
+        """
+        with self._lock:
+            newest, parent = self._newest, self.parent
+        if newest is None and parent is not None:
+            found: list[Manifest] = []
+            try:
+                _until_known(
+                    lambda: found.append(self.store.manifest(parent)),
+                    what=parent,
+                    stopped=stop.is_set,
+                )
+            except BadObjectError as error:
+                log.warning("nothing to compare with", extra={"error": str(error)})
+                return {}
+            (newest,) = found
+            with self._lock:
+                self._newest = self._newest or newest
+        return {(f.sha256, f.size): f.key for f in newest.files} if newest else {}
+
+    def _send(self, step: int, file: OpenFile, save_id: str, stopped: Callable[[], bool]) -> str:
+        about = file.about
+        early = self._ahead.take(file.descriptor)
+        if early is not None:
+            return early
+        fresh = data_key(self.key.job, self.key.attempt, save_id, about.path)
+        ledger = self.ledgers.of(step, about.sha256, key=fresh)
+        if not ledger.done:
+            _until_known(
+                lambda: self.store.put_file(
+                    ledger.key, file.handle, ledger=ledger, stopped=stopped
+                ),
+                what=ledger.key,
+                stopped=stopped,
+            )
+            ledger.end()
+        return ledger.key
 
     def _write_manifest(
         self, local: LocalManifest, entries: tuple[FileEntry, ...], stop: threading.Event
@@ -155,7 +228,7 @@ class Uploads:
                 stop.wait(FIRST_PAUSE_SECONDS)
                 continue
             with self._lock:
-                self.parent = standing.key
+                self.parent, self._newest = standing.key, standing
             if _content(standing) != _content(manifest):
                 log.warning("step was committed before, with other content", extra={"key": key})
             return standing
@@ -186,6 +259,10 @@ def _until_known(call: Callable[[], None], *, what: str, stopped: Callable[[], b
             continue
         return
     raise AbortedError(f"the transfer of {what} was called off")
+
+
+def _content_of(file: OpenFile) -> tuple[str, int]:
+    return file.about.sha256, file.about.size
 
 
 def _content(manifest: Manifest) -> list[tuple[str, int, str]]:

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from reprieve.domain.checkpoint import Manifest, manifest_key
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve_agent import checkpoint
 from reprieve_agent import events as on
 from reprieve_agent.events import Event
+from reprieve_agent.ledgers import Ledgers
 from reprieve_agent.upload import Uploads
 from tests.agent.fakes import MemoryCheckpoints
 from tests.agent.harness import wait_until
@@ -147,10 +149,17 @@ class Sender:
     said: list[Event] = field(default_factory=list)
     ours: bool = True
     parent: str | None = None
+    ledgers: Ledgers = field(default_factory=Ledgers)
 
     def __post_init__(self) -> None:
         self.uploads = Uploads(
-            KEY, self.folder, self.store, self.said.append, lambda: self.ours, self.parent
+            KEY,
+            self.folder,
+            self.store,
+            self.said.append,
+            lambda: self.ours,
+            self.parent,
+            self.ledgers,
         )
 
     def commit(self, step: int) -> Event:
@@ -343,3 +352,253 @@ def test_only_the_steps_named_are_aborted(tmp_path: Path) -> None:
 
     wait_until(sender.idle, "both ended")
     assert [event.step for event in sender.said if isinstance(event, on.Committed)] == [50]
+
+
+# Bytes that need not be sent ----------------------------------------------------------------
+
+
+def sent(store: MemoryCheckpoints) -> list[str]:
+    return sorted(Path(key).name for operation, key in store.calls if operation == "put_file")
+
+
+def test_of_a_job_that_trains_one_file_only_that_file_is_sent_again(tmp_path: Path) -> None:
+    frozen, trained = b"backbone" * 12_500, b"adapter!" * 125  # 100 : 1
+    sender = Sender(tmp_path)
+    save(tmp_path, 10, {"frozen.bin": frozen, "lora.bin": trained})
+    first = sender.commit(10)
+    save(tmp_path, 20, {"frozen.bin": frozen, "lora.bin": trained[::-1]})
+
+    second = sender.commit(20)
+
+    assert isinstance(first, on.Committed)
+    assert isinstance(second, on.Committed)
+    assert (first.sent, second.sent) == (len(frozen) + len(trained), len(trained))
+    assert sent(sender.store) == ["frozen.bin", "lora.bin", "lora.bin"]
+    files = {f.path: f for f in sender.store.manifest(second.manifest).files}
+    assert sender.store.objects[files["frozen.bin"].key] == frozen
+    assert sender.store.objects[files["lora.bin"].key] == trained[::-1]
+
+
+def test_an_attempt_that_resumed_sends_nothing_of_its_base_again(tmp_path: Path) -> None:
+    save(tmp_path / "one", 10)
+    first = Sender(tmp_path / "one")
+    base = first.commit(10)
+    assert isinstance(base, on.Committed)
+    save(tmp_path / "two", 20, FILES | {"model.bin": b"trained on"})
+
+    again = Sender(tmp_path / "two", store=first.store, parent=base.manifest).commit(20)
+
+    assert isinstance(again, on.Committed)
+    assert again.sent == len(b"trained on")
+
+
+def test_files_of_equal_content_are_sent_once(tmp_path: Path) -> None:
+    save(tmp_path, 10, {"a.bin": b"same", "b.bin": b"same", "c.bin": b"other"})
+    sender = Sender(tmp_path)
+
+    event = sender.commit(10)
+
+    assert isinstance(event, on.Committed)
+    assert len(sent(sender.store)) == 2
+    manifest = sender.store.manifest(event.manifest)
+    assert [sender.store.objects[f.key] for f in manifest.files] == [b"same", b"same", b"other"]
+
+
+def test_an_agent_that_starts_again_sends_no_finished_file_twice(tmp_path: Path) -> None:
+    save(tmp_path / "saves", 40)
+    ledgers = Ledgers(tmp_path / "ledgers")
+    first = Sender(tmp_path / "saves", ledgers=ledgers, ours=False)
+    first.uploads.start(40)
+    wait_until(lambda: len(done_ledgers(tmp_path / "ledgers")) == 2, "both files are there")
+
+    second = Sender(tmp_path / "saves", store=first.store, ledgers=ledgers)
+    event = second.commit(40)
+
+    assert isinstance(event, on.Committed)
+    assert sent(first.store) == ["model.bin", "optimizer.bin"]
+    assert {f.path: first.store.objects[f.key] for f in manifest_of(event, first).files} == FILES
+    assert done_ledgers(tmp_path / "ledgers") == []
+    first.uploads.abort()
+    wait_until(first.idle, "ended")
+
+
+def done_ledgers(folder: Path) -> list[Path]:
+    found = [p for p in folder.rglob("*.json") if not p.name.startswith(".")]
+    return [p for p in found if json.loads(p.read_text())["done"]]
+
+
+def manifest_of(event: on.Committed, sender: Sender) -> Manifest:
+    return sender.store.manifest(event.manifest)
+
+
+def test_a_ledger_keeps_its_parts_for_the_next_life(tmp_path: Path) -> None:
+    ledgers = Ledgers(tmp_path)
+    ledger = ledgers.of(40, "ab" * 32, key="a key")
+    ledger.begin("upload", 64)
+    ledger.sent(2, "tag")
+
+    found = ledgers.of(40, "ab" * 32, key="another key")
+    assert (found.key, found.upload_id, found.part_bytes) == ("a key", "upload", 64)
+    assert found.parts == {2: "tag"}
+
+    found.forget()
+    assert ledgers.of(40, "ab" * 32, key="another key").parts == {}
+
+
+def test_a_ledger_that_cant_be_read_is_a_new_one(tmp_path: Path) -> None:
+    ledgers = Ledgers(tmp_path)
+    ledgers.of(40, "ab" * 32, key="a key").end()
+    (tmp_path / "40" / f"{'ab' * 32}.json").write_text('{"key": "a key", "parts": [')
+
+    assert ledgers.of(40, "ab" * 32, key="a new key").key == "a new key"
+
+
+# Sending while the job still saves ----------------------------------------------------------
+
+
+def unfinished(folder: Path, step: int, files: dict[str, bytes]) -> Path:
+    part = folder / f".step-{step}.part"
+    part.mkdir(parents=True)
+    for path, body in files.items():
+        (part / path).write_bytes(body)
+    return part
+
+
+def test_in_a_hurry_a_finished_file_goes_up_while_the_save_goes_on(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {"model.bin": FILES["model.bin"]})
+
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: sent(sender.store) == ["model.bin"], "sent ahead")
+    sender.uploads.hurry(urgent=False)
+    assert [op for op, _ in sender.store.calls if op == "commit"] == []
+    (part / "optimizer.bin").write_bytes(b"written last")
+    describe(part, 40)
+    part.rename(tmp_path / "step-40")
+    event = sender.commit(40)
+
+    assert isinstance(event, on.Committed)
+    assert sent(sender.store) == ["model.bin", "optimizer.bin"]
+    stored = {f.path: sender.store.objects[f.key] for f in manifest_of(event, sender).files}
+    assert stored == {"model.bin": FILES["model.bin"], "optimizer.bin": b"written last"}
+
+
+def test_a_file_that_changed_after_it_was_sent_ahead_is_sent_again(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {"model.bin": b"first half"})
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: sent(sender.store) == ["model.bin"], "sent ahead, too early")
+    sender.uploads.hurry(urgent=False)
+
+    with (part / "model.bin").open("ab") as file:
+        file.write(b" and the second")
+    describe(part, 40)
+    part.rename(tmp_path / "step-40")
+    event = sender.commit(40)
+
+    assert isinstance(event, on.Committed)
+    (stored,) = manifest_of(event, sender).files
+    assert sender.store.objects[stored.key] == b"first half and the second"
+
+
+def test_without_hurry_nothing_unfinished_is_looked_at(tmp_path: Path) -> None:
+    unfinished(tmp_path, 30, {"model.bin": b"unfinished"})
+    save(tmp_path, 40)
+    sender = Sender(tmp_path)
+
+    sender.commit(40)
+
+    assert sent(sender.store) == ["model.bin", "optimizer.bin"]
+
+
+def test_trouble_while_sending_ahead_costs_nothing_but_the_try(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {"model.bin": b"weights"})
+    tries: list[str] = []
+
+    def before(operation: str, key: str) -> None:
+        if operation == "put_file" and not tries:
+            tries.append(key)
+            raise UnknownOutcomeError("503")
+
+    sender.store.before = before
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: tries, "tried")
+    describe(part, 40)
+    part.rename(tmp_path / "step-40")
+
+    assert isinstance(sender.commit(40), on.Committed)
+    sender.uploads.abort()
+
+
+def describe(part: Path, step: int) -> None:
+    """Write the manifest of what lies in *part*, as a job does last."""
+    bodies = {path.name: path.read_bytes() for path in sorted(part.iterdir())}
+    files = [
+        {"path": name, "size": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+        for name, body in bodies.items()
+    ]
+    (part / "MANIFEST.json").write_text(json.dumps({"v": 1, "step": step, "files": files}))
+
+
+# How many stay here --------------------------------------------------------------------------
+
+
+def test_op_20_with_one_kept_a_failed_save_leaves_the_last_durable_one(tmp_path: Path) -> None:
+    save(tmp_path, 100)
+    sender = Sender(tmp_path)
+    durable = sender.commit(100)
+    assert isinstance(durable, on.Committed)
+    checkpoint.prune(tmp_path, 100, kept=1)
+    save(tmp_path, 200)
+    failing = [True]
+
+    def before(operation: str, _key: str) -> None:
+        if operation == "commit" and failing[0]:
+            raise UnknownOutcomeError("503 Slow Down")
+
+    sender.store.before = before
+    sender.uploads.start(200)
+    wait_until(lambda: ("commit", manifest_key("job-1", 1, 200)) in sender.store.calls, "tried")
+
+    assert checkpoint.whole_steps(tmp_path) == [100, 200]  # nothing was cleared for it
+    assert sender.store.manifests("job-1", 1) == [durable.manifest]
+
+    failing[0] = False
+    sender.uploads.abort((200,))
+    wait_until(sender.idle, "given up")
+    save(tmp_path, 300)
+    assert isinstance(sender.commit(300), on.Committed)
+    checkpoint.prune(tmp_path, 300, kept=1)
+
+    assert checkpoint.whole_steps(tmp_path) == [300]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_limit_of_none_is_a_limit_of_one(tmp_path: Path, kept: int) -> None:
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+
+    checkpoint.prune(tmp_path, 20, kept=kept)
+
+    assert checkpoint.whole_steps(tmp_path) == [20, 30]
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [(("step-900", "step-1000"), 1000), (("step-100000", "step-0900000"), 900000)],
+)
+def test_op_21_steps_are_numbers_and_other_names_nobody_s_business(
+    tmp_path: Path, names: tuple[str, ...], newest: int
+) -> None:
+    for name in names:
+        save(tmp_path, int(name.removeprefix("step-")), name=name)
+    for odd in ("step-1000-tmp", "handpicked"):
+        save(tmp_path, 2_000_000, name=odd)
+
+    assert checkpoint.whole_steps(tmp_path)[-1] == newest
+    checkpoint.prune(tmp_path, 10_000_000, kept=1)
+
+    assert checkpoint.whole_steps(tmp_path) == [newest]
+    assert (tmp_path / "step-1000-tmp").exists()
+    assert (tmp_path / "handpicked").exists()
