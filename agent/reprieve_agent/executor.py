@@ -27,6 +27,7 @@ from reprieve_agent.config import Config
 from reprieve_agent.contract import Watcher
 from reprieve_agent.events import Event
 from reprieve_agent.leases import ClosedError
+from reprieve_agent.ledgers import Ledgers
 from reprieve_agent.logs import LogPusher
 from reprieve_agent.places import Places
 from reprieve_agent.starter import Starter
@@ -83,6 +84,7 @@ class Executor:
         if companions and tenure:
             awaited = tenure.request is not None and tenure.request.open
             companions.watcher.hurry(urgent=awaited)
+            companions.uploads.hurry(urgent=awaited)
 
     def carry_out(self, action: Action) -> None:
         """Do it, or begin it."""
@@ -190,6 +192,7 @@ class Executor:
                 self._emit,
                 may_commit=lambda: self._outside.desk.may_commit(key),
                 parent=parent,
+                ledgers=Ledgers(places.private / "ledgers"),
             ),
             adopter=self._adopter(key, spec, parent, process),
         )
