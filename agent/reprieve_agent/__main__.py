@@ -16,7 +16,7 @@ from reprieve.adapters import sdk
 from reprieve.adapters.dynamodb import Table
 from reprieve.adapters.dynamodb_leases import DynamoHostLeases
 from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
-from reprieve.domain.catalogue import holds
+from reprieve.domain.catalogue import GPU_TYPES, holds
 from reprieve.domain.lease import Holder
 from reprieve_agent import events as on
 from reprieve_agent.child_supervisor import ChildSupervisor
@@ -24,9 +24,11 @@ from reprieve_agent.config import Config, ConfigError, SupervisorKind
 from reprieve_agent.container_supervisor import ContainerSupervisor
 from reprieve_agent.credentials import JobRole
 from reprieve_agent.executor import Executor
+from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
 from reprieve_agent.log import configure
+from reprieve_agent.log_stream import LogGroup
 from reprieve_agent.machine import Machine
 from reprieve_agent.metadata import (
     MetadataClient,
@@ -113,14 +115,28 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.S
         store=S3Checkpoints(s3_client(session), config.checkpoints_bucket),
         supervisor=ContainerSupervisor(SystemdSupervisor(socket) if systemd else ChildSupervisor()),
         role=JobRole(config.job_role_arn, config.aws_region) if config.job_role_arn else None,
+        gpus=Gpus(_gpus_expected(host.identity.type)) if systemd else None,
+        log_group=(
+            LogGroup(config.log_group, partial(session.client, "logs", config=quick))
+            if config.log_group
+            else None
+        ),
     )
     executor = Executor(config, host, outside, inbox.put)
     machine = Machine(instance_id, Periods.of(config.clock))
     agent = Agent(config, host.boot_id, machine, inbox, executor)
     ctl = Listener(socket, instance_id, agent, inbox)
+    fault = outside.gpus.fault() if outside.gpus else None
+    if fault:
+        inbox.put(on.GpusFailed(fault))  # heard before any ticket
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda _signum, _frame: inbox.put(on.StopAsked()))
     agent.run(Parts(beating=(desk, watcher), others=(work, ctl), reports=reports))
+
+
+def _gpus_expected(instance_type: str) -> int | None:
+    known = GPU_TYPES.get(instance_type)
+    return known.gpus if known else None
 
 
 def _client_config(config: Config) -> ClientConfig:

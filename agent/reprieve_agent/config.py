@@ -44,6 +44,7 @@ class Config:
     supervisor: SupervisorKind
     boot_id_file: Path
     shutdown_command: tuple[str, ...]
+    log_group: str = ""  # for jobs' output; empty: it goes to the bucket alone
     job_role_arn: str = ""  # of the deployment's jobs; empty if it names none
 
     @classmethod
@@ -70,6 +71,7 @@ class Config:
             supervisor=supervisor,
             boot_id_file=Path(environ.get("BOOT_ID_FILE") or "/proc/sys/kernel/random/boot_id"),
             shutdown_command=tuple(environ.get("SHUTDOWN_COMMAND", default_shutdown).split()),
+            log_group=environ.get("LOG_GROUP", ""),
             job_role_arn=environ.get("JOB_ROLE_ARN", ""),
         )
 

@@ -230,11 +230,18 @@ class NoticeSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusFailed:
+    """This host's GPUs can't be trusted with another job."""
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """SIGTERM."""
 
 
-HostEvent = Tick | HoldsRead | NotAdopted | Isolated | NoticeSeen | StopAsked
+HostEvent = Tick | HoldsRead | NotAdopted | Isolated | NoticeSeen | GpusFailed | StopAsked
 HoldEvent = (
     ClaimAnswered
     | LeaseRead

@@ -34,6 +34,8 @@ def leave_if_done(state: State, now: Now) -> Move:
         return state, ()
     if state.stopping:
         return leave(state, "told to stop", shutdown=False)
+    if state.unwell:
+        return leave(state, f"GPU fault: {state.unwell}", shutdown=True)
     standing = state.standing
     if standing and standing.going and standing.notice.host_leaves:
         return leave(state, f"{standing.notice.kind} notice", shutdown=True)

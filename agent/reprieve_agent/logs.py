@@ -1,4 +1,4 @@
-"""The job's output in the bucket: every few seconds while it grows, and at the end."""
+"""The job's output, copied off the host every few seconds while it grows, and at the end."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from reprieve.domain.errors import ReprieveError
 from reprieve.domain.lease import LeaseKey
 from reprieve.ports.checkpoints import Checkpoints
+from reprieve_agent.log_stream import LogStream
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,13 @@ CUT = b"[... the beginning is cut off ...]\n"
 
 @dataclass(slots=True)
 class LogPusher:
-    """Pushes one attempt's log."""
+    """Pushes one attempt's log: whole to the bucket, and what is new to its stream."""
 
     key: LeaseKey
     path: Path
     store: Checkpoints
     period: float
+    stream: LogStream | None = None
     _pushed: int = -1
     _ended: threading.Event = field(default_factory=threading.Event)
     _pushing: threading.Lock = field(default_factory=threading.Lock)
@@ -44,8 +46,13 @@ class LogPusher:
         """Stop pushing; the last push is the caller's."""
         self._ended.set()
 
-    def push(self) -> None:
-        """Push what is new; a failure is made good by the next push."""
+    def push(self, *, last: bool = False) -> None:
+        """Push what is new; a failure is made good by the next push. *last*: nothing follows."""
+        self._copy()
+        if self.stream:
+            self.stream.send(last=last)
+
+    def _copy(self) -> None:
         with self._pushing:
             if not self.path.exists():
                 return

@@ -32,7 +32,7 @@ class Machine(Rules):
 
     def recover(self, state: State, now: Now) -> Move:
         """Go on where an agent of the same boot died: what was decided is done again."""
-        state = replace(state, adopted=False, leaving=False, stop_by=None)
+        state = replace(state, adopted=False, leaving=False, stop_by=None, unwell="")
         tenure = state.tenure
         if tenure is None:
             return self.start(state, now)
@@ -61,6 +61,8 @@ class Machine(Rules):
                 return notices.noticed(self, state, notice, now)
             case on.StopAsked():
                 return notices.stop(self, state, now)
+            case on.GpusFailed(fault):
+                return leaving.leave_if_done(replace(state, unwell=fault), now)
             case on.HoldsRead(holds):
                 strays = sorted(holds.leases - _keys(state), key=str)
                 given_up = tuple(do.ReleaseStray(key, Cause.LOST) for key in strays)

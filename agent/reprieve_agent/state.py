@@ -243,6 +243,7 @@ class State:
     barred_until: float | None = None
     stop_by: float | None = None
     leaving: bool = False
+    unwell: str = ""  # what is wrong with its GPUs
     terms: Terms | None = None
 
     @property
@@ -265,6 +266,7 @@ class State:
             and self.barred_until is None
             and not self.stopping
             and not self.leaving
+            and not self.unwell
         )
 
     @property

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from reprieve.ports.checkpoints import Checkpoints
 from reprieve.protocol import Scalar
 from reprieve_agent.credentials import JobRole
+from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
+from reprieve_agent.log_stream import LogGroup
 from reprieve_agent.metadata import Identity
 from reprieve_agent.places import Account
 from reprieve_agent.reports import Reports
@@ -56,3 +58,5 @@ class Outside:
     store: Checkpoints
     supervisor: Supervisor
     role: JobRole | None = None
+    gpus: Gpus | None = None  # None: not this host's own, so nobody asks
+    log_group: LogGroup | None = None  # None: jobs' output goes to the bucket alone

@@ -43,25 +43,28 @@ CALLED: dict[str, tuple[str, ...]] = {
         "DescribeSpotPriceHistory",
         "TerminateInstances",
     ),
-    "s3": ("GetObject", "ListObjectsV2", "PutObject"),
+    "logs": ("CreateLogStream", "PutLogEvents"),
+    "s3": (
+        "AbortMultipartUpload",
+        "CompleteMultipartUpload",
+        "CreateMultipartUpload",
+        "DeleteObjects",
+        "GetObject",
+        "ListObjectsV2",
+        "PutObject",
+        "UploadPart",
+    ),
     "secretsmanager": ("GetSecretValue",),
     "sqs": ("ChangeMessageVisibility", "DeleteMessage", "ReceiveMessage", "SendMessage"),
     "ssm": ("GetParameter", "SendCommand"),
     "sts": ("AssumeRole",),
 }
 
-# As botocore and s3transfer call them on our behalf: where endpoints are discovered, where a
-# bucket is in another region or a directory bucket, in parts, and for credentials.
+# As botocore calls them on our behalf: where endpoints are discovered, where a bucket is in
+# another region or a directory bucket, and for credentials.
 IMPLIED: dict[str, tuple[str, ...]] = {
     "dynamodb": ("DescribeEndpoints",),
-    "s3": (
-        "AbortMultipartUpload",
-        "CompleteMultipartUpload",
-        "CreateMultipartUpload",
-        "CreateSession",
-        "HeadBucket",
-        "UploadPart",
-    ),
+    "s3": ("CreateSession", "HeadBucket"),
     "sts": ("AssumeRoleWithWebIdentity",),
 }
 

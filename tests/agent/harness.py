@@ -24,6 +24,7 @@ from reprieve_agent import events as on
 from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.config import Config, SupervisorKind
 from reprieve_agent.executor import Executor
+from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
 from reprieve_agent.machine import Machine
@@ -162,6 +163,7 @@ class HostUnderTest:
         self.clock = NoticeClock.of_seconds(notice_seconds)
         self.metadata = MetadataService(instance_id)
         self.supervisor: Supervisor = ChildSupervisor()
+        self.gpus: Gpus | None = None
         self.ended: str | None = None
         self._thread: threading.Thread | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -200,6 +202,7 @@ class HostUnderTest:
             reports=reports,
             store=self.cloud.store,
             supervisor=self.supervisor,
+            gpus=self.gpus,
         )
         self.executor = Executor(
             config, Host(identity, self.boot_id, self.account), outside, self.inbox.put

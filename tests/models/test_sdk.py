@@ -59,9 +59,9 @@ def test_a_call_goes_where_it_goes_with_the_full_models(
 
 
 def test_a_service_without_a_model_of_ours_is_botocores() -> None:
-    client = sdk.session("us-east-1").create_client("logs")
+    client = sdk.session("us-east-1").create_client("kms")
 
-    assert "PutLogEvents" in client.meta.service_model.operation_names
+    assert "Decrypt" in client.meta.service_model.operation_names
     client.close()
 
 
