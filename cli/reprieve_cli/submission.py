@@ -28,6 +28,7 @@ ARN = re.compile(r"arn:aws[\w-]*:(secretsmanager|ssm):[a-z0-9-]+:\d{12}:(secret:
 LOOKS_SECRET = re.compile(
     r"SECRET|PASSW|TOKEN$|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE
 )
+IMAGE = re.compile(r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?")
 SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 OURS = "REPRIEVE_"  # the host sets these
 
@@ -65,6 +66,7 @@ class Request:
     host_memory: int | None = None
     same_gpus: bool = False
     fallback_pool: str | None = None
+    image: str | None = None
     profile: tuple[str, ...] = ()
     no_helper: bool = False
 
@@ -121,6 +123,7 @@ def _spec(request: Request) -> JobSpec:
         if_spot_loses=Remedy(request.if_spot_loses),
         needs=_needs(request),
         fallback_pool=request.fallback_pool,
+        image=_image(request.image),
         profile=_profile(request.profile),
         helper=not request.no_helper,
     )
@@ -201,6 +204,7 @@ def _texts(spec: JobSpec) -> list[str]:
         *spec.command,
         *spec.setup,
         *spec.profile,
+        spec.image or "",
         *(t for pair in pairs for t in pair),
     ]
 
@@ -229,6 +233,12 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     if name.startswith(OURS):
         raise BadInputError(f"{option} {name}: names in {OURS} are set by the host, choose another")
     return name, value
+
+
+def _image(given: str | None) -> str | None:
+    if given is not None and not IMAGE.fullmatch(given):
+        raise BadInputError(f"--image {given!r} names no image: registry/name:tag or name@sha256:…")
+    return given
 
 
 def _profile(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -272,6 +282,11 @@ def _warnings(request: Request, bundle: Bundle | None) -> list[str]:
     script = next((word for word in request.command if SCRIPT.fullmatch(word)), None)
     if bundle and script and not request.setup and str(Path(script)) not in bundle.files:
         found.append(f"{script} isn't in --code {request.code}, where the command runs")
+    if request.image and "@sha256:" not in request.image:
+        found.append(
+            f"--image {request.image} may mean another image when the job resumes: "
+            "name it by digest (name@sha256:...)"
+        )
     if not _saves(request, bundle):
         found.append(
             f"{script or 'this job'} neither imports reprieve_job nor names REPRIEVE_CKPT_DIR: "

@@ -65,7 +65,7 @@ def kept(tmp_path: Path, calls: Path) -> Iterator[Kept]:
 
 
 def test_with_systemd_the_same_keeper_runs_in_a_unit_of_its_own(kept: Kept, calls: Path) -> None:
-    process = kept.launch("/bin/sh", "-c", "echo up; sleep 600")
+    process = kept.launch("/bin/sh", "-c", "echo up; exec sleep 600")
     kept.says("up")
 
     kept.kill()

@@ -14,6 +14,7 @@ from reprieve_cli.stack import Cloud
 from tests.builders import POOL
 from tests.cli.conftest import Cli, a_pool, sha256
 
+IMAGE = f"ghcr.io/team/train@sha256:{'0' * 64}"
 ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:hf-AbCdEf"
 
 
@@ -43,6 +44,7 @@ def test_every_option_reaches_the_spec(cli: Cli, code: Path) -> None:
         *("submit", "--name", "My run", "--code", str(code), "--setup", "pip install x && y"),
         *("--env", "A=1", "--env", "B=x=y", "--secret", f"HF_TOKEN={ARN}"),
         *("--save-every", "10m", "--max-restarts", "7"),
+        *("--image", IMAGE),
         *("--profile", "a-{step}.pt:9", "--profile", "b-{step}.pt", "--no-helper"),
         *("--json", "--", "sh", "-c", "echo hello"),
     )
@@ -59,6 +61,7 @@ def test_every_option_reaches_the_spec(cli: Cli, code: Path) -> None:
         secrets={"HF_TOKEN": ARN},
         save_every=timedelta(minutes=10),
         max_restarts=7,
+        image=IMAGE,
         profile=("a-{step}.pt:9", "b-{step}.pt"),
         helper=False,
     )
@@ -81,6 +84,14 @@ def test_a_job_that_cannot_save_is_warned_of(cli: Cli, code: Path) -> None:
     (code / "train.py").write_text("import reprieve_job\n")
     cli("submit", "--code", str(code), "--", "python", "train.py")
     assert cli.err == ""
+
+
+def test_an_image_that_may_change_before_the_job_resumes_is_warned_of(cli: Cli) -> None:
+    cli("submit", "--image", "pytorch/pytorch:latest", "--", "x")
+    assert "--image pytorch/pytorch:latest may mean another image" in cli.err
+
+    cli("submit", "--image", IMAGE, "--", "x")
+    assert cli.err.count("may mean another") == 0
 
 
 def test_a_script_that_is_not_in_the_code_is_warned_of(cli: Cli, code: Path) -> None:
@@ -139,6 +150,7 @@ def test_a_secret_that_no_host_could_read_is_refused(cli: Cli, code: Path) -> No
         (("--name", " ", "--", "x"), "1 to 64 printable"),
         (("--name", "a\nb", "--", "x"), "1 to 64 printable"),
         (("--profile", "keras", "--", "x"), "--profile 'keras' is neither one of hf, lightning,"),
+        (("--image", "--privileged", "--", "x"), "'--privileged' names no image"),
         (("--nope", "--", "x"), "No such option"),
     ],
 )

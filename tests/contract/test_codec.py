@@ -70,6 +70,7 @@ specs = st.builds(
     secrets=st.dictionaries(names, text, max_size=2),
     max_restarts=counts,
     save_every=maybe(durations),
+    image=maybe(text),
 )
 jobs = st.builds(
     Job,

@@ -26,6 +26,7 @@ from reprieve_cli.terminal import Terminal
     help=f"Folder to run in; {IGNORE_FILE} keeps files out, by the rules of .gitignore.",
 )
 @click.option("--setup", metavar="LINE", help="Shell line that prepares a host for this code.")
+@click.option("--image", metavar="NAME", help="Container image to run in; by name@sha256:...")
 @click.option("--env", multiple=True, metavar="K=V", help="Variable of the job; repeatable.")
 @click.option(
     "--secret",
