@@ -24,6 +24,7 @@ from reprieve_cli.commands.plan import plan
 from reprieve_cli.commands.pools import pools
 from reprieve_cli.commands.queue import queue
 from reprieve_cli.commands.requeue import requeue
+from reprieve_cli.commands.savings import savings
 from reprieve_cli.commands.simulate import simulate
 from reprieve_cli.commands.status import status
 from reprieve_cli.commands.submit import submit
@@ -75,6 +76,7 @@ COMMANDS: tuple[click.Command, ...] = (
     drill,
     doctor,
     leave,
+    savings,
     plan,
     simulate,
     local,

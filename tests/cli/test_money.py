@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from reprieve.domain.capacity import Tier
+from reprieve.domain.host import HostState
+from reprieve.domain.lease import Cause
 from reprieve.domain.spec import Due, Remedy
-from tests.builders import POOL, a_job, a_lease, an_event, at
+from tests.builders import (
+    HOST,
+    OTHER_HOST,
+    POOL,
+    a_host,
+    a_job,
+    a_lease,
+    a_notice,
+    an_attempt,
+    an_event,
+    at,
+)
 from tests.cli.conftest import Cli
-from tests.stored import submit, tell
+from tests.stored import note, submit, tell
 
 DEADLINE = ("--deadline", "60h", "--work", "48h", "--steps", "1000")
 
@@ -78,3 +92,64 @@ def test_why_tells_what_was_decided_and_on_which_numbers(cli: Cli) -> None:
     assert cli("why", "job-1") == 0
     assert behind in cli.out
     assert f"started from the start; {saves}" in " ".join(cli.out.split())
+
+
+def ran(cli: Cli) -> None:
+    """Store a job that ran on two Spot hosts, a quarter of the first one's steps in vain."""
+    submit(cli.memory.rows, a_job(), a_lease())
+    spot: dict[str, Any] = {"instance_type": "g5.xlarge", "zone": "us-east-1a", "market": "spot"}
+    first = an_attempt(
+        started_at=at(-7200),
+        ended_at=at(-3600),
+        instance_id=HOST,
+        usd_per_hour=0.40,
+        cause=Cause.NOTICE,
+        last_step=400,
+        steps_lost=100,
+        **spot,
+    )
+    second = an_attempt(
+        2,
+        started_at=at(-3000),
+        instance_id=OTHER_HOST,
+        usd_per_hour=0.40,
+        restored_step=300,
+        **spot,
+    )
+    note(cli.memory.rows, first)
+    note(cli.memory.rows, second)
+
+
+def test_savings_compares_what_was_spent_with_the_same_work_on_demand(cli: Cli) -> None:
+    ran(cli)
+    assert cli("savings", "job-1", "--json") == 0
+    found = cli.document
+    assert found["usd"] == pytest.approx(0.80)
+    assert found["on_demand_usd"] == pytest.approx(1.006 * 1.75, abs=1e-4)
+    assert found["saved_share"] == pytest.approx(1 - 0.80 / (1.006 * 1.75), abs=1e-4)
+    assert "us-east-1, 2026-07" in found["sources"]
+
+    assert cli("savings") == 0  # all that run
+    assert cli.last_line == "$0.80 spent, $1.76 on demand for the same work: 55% saved"
+
+
+def test_an_hour_that_aws_gives_back_is_no_cost(cli: Cli) -> None:
+    ran(cli)
+    noticed = a_notice(noticed_at=at(-3720), reclaimed_at=at(-3600))
+    host = a_host(state=HostState.GONE, launched_at=at(-7190), notice=noticed)
+    cli.memory.host_rows[HOST] = host
+
+    assert cli("savings", "job-1", "--json") == 0
+    assert cli.document["attempts"][0]["free_usd"] == pytest.approx(0.40)
+    assert cli.document["usd"] == pytest.approx(0.40)
+
+
+def test_what_has_no_price_is_in_neither_sum(cli: Cli) -> None:
+    submit(cli.memory.rows, a_job(), a_lease())
+    place: dict[str, Any] = {"instance_type": "g5.xlarge", "zone": "eu-north-1a", "market": "spot"}
+    row = an_attempt(started_at=at(0), ended_at=at(60), usd_per_hour=0.4, **place)
+    note(cli.memory.rows, row)
+
+    assert cli("savings", "job-1") == 0
+    assert "1 without a known price" in cli.out
+    assert cli.last_line == "nothing ran yet whose price is known"

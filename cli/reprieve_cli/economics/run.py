@@ -15,13 +15,19 @@ from datetime import timedelta
 
 from reprieve.domain.economics import interval, spending
 from reprieve.domain.economics.deadline import Move, UniformProgress
+from reprieve.domain.economics.hosting import (
+    SaveCost,
+    Terms,
+    save_interval,
+    stays_until_reclaimed,
+)
 from reprieve.domain.economics.pools import silent_hazard_per_hour
 from reprieve.domain.economics.recall import SuccessRate
 from reprieve.domain.economics.spending import HOUR_SECONDS
 from reprieve_cli.economics.market import Market, Pool
 from reprieve_cli.economics.placement import ASK, Found, Memory
 from reprieve_cli.economics.policies import DeadlineRule, Leaving, Placement, Policy, Saving
-from reprieve_cli.economics.production import Planner
+from reprieve_cli.economics.production import Planner, moment
 from reprieve_cli.economics.scenario import Job, World
 
 FIXED_SECONDS = 1800.0
@@ -252,8 +258,8 @@ class Run:
             case Leaving.NEVER:
                 return True
             case Leaving.UNLESS_FREE:
-                age = timedelta(seconds=host.reclaimed - host.launched)
-                return spending.waits_for_reclaim(launched_ago_at_reclaim=age)
+                terms = Terms(launched_at=moment(host.launched))
+                return stays_until_reclaimed(terms, reclaimed_at=moment(host.reclaimed)).yes
 
     def _reclaimed(self, host: Host, progress: Progress) -> Handover:
         """Run into the end."""
@@ -390,17 +396,27 @@ class Run:
                 return math.inf
             case Saving.FIXED:
                 return FIXED_SECONDS
-            case Saving.YOUNG | Saving.BEST:
-                best = self.policy.saving is Saving.BEST
+            case Saving.YOUNG:
                 return interval.checkpoint_interval(
                     save_seconds=self.work.save_seconds,
-                    hazard_per_hour=(
-                        self._memory.history(host.pool).hazard_per_hour if host.pool else 0.0
-                    ),
-                    recall=self._rate.estimate if best else 0.0,
+                    hazard_per_hour=self._hazard(host),
                     silent_hazard_per_hour=self._silent(),
                     longest=self._longest(),
                 ).total_seconds()
+            case Saving.BEST:
+                terms = Terms(
+                    hazard_per_hour=self._hazard(host), silent_hazard_per_hour=self._silent()
+                )
+                return save_interval(
+                    terms,
+                    self._rate,
+                    SaveCost(self.work.save_seconds, self.work.emergency_seconds),
+                    window_seconds=self.world.notice_seconds - self.world.delivery_seconds,
+                    due=self._longest() is not interval.LONGEST,
+                ).total_seconds()
+
+    def _hazard(self, host: Host) -> float:
+        return self._memory.history(host.pool).hazard_per_hour if host.pool else 0.0
 
     def _longest(self) -> timedelta:
         bounded = self._rule and self.policy.deadline is not DeadlineRule.UNIFORM
@@ -441,12 +457,13 @@ class Run:
         rule = self._rule
         if rule is None:
             return math.inf
-        net = rule.deadline_seconds - (rule.work_seconds - self._done) - rule.least_slack
-        moments = [net]
+        elapsed = at - self._start - 1.0
         if self.policy.deadline in RULES:
-            moments.append(self._done * rule.deadline_seconds / rule.work_seconds)
-        ahead = [self._start + moment + 1.0 for moment in moments]
-        return min((moment for moment in ahead if moment > at), default=math.inf)
+            ahead = rule.next_decision(elapsed=elapsed, done=self._done)
+        else:
+            net = rule.net(done=self._done)
+            ahead = net if net > elapsed else None
+        return math.inf if ahead is None else self._start + ahead + 1.0
 
     def _switch(self, host: Host, progress: Progress, *, before: float) -> Host | None:
         """Return the Spot host that relieves an on-demand one, once progress allows."""

@@ -70,9 +70,13 @@ class UniformProgress:
 
         It falls behind the line, or runs out of slack.
         """
-        net = self.deadline_seconds - (self.work_seconds - done) - self.least_slack
         behind = done * self.deadline_seconds / self.work_seconds
-        return min((at for at in (net, behind) if at > elapsed), default=None)
+        ahead = [at for at in (self.net(done=done), behind) if at > elapsed]
+        return min(ahead, default=None)
+
+    def net(self, *, done: float) -> float:
+        """Return the t from which on a job that does nothing is out of slack."""
+        return self.deadline_seconds - (self.work_seconds - done) - self.least_slack
 
     def when_idle(self, *, elapsed: float, done: float, spot_available: bool) -> Move:
         """

@@ -95,6 +95,24 @@ class SaveCost:
 UNMEASURED = SaveCost()
 
 
+def save_interval(
+    terms: Terms, rate: SuccessRate, cost: SaveCost, *, window_seconds: float, due: bool
+) -> timedelta:
+    """
+    Return T = min(max(T*, 1 min), 2 h or, with a deadline, 30 min).
+
+    *window_seconds* is what a notice leaves for an emergency save: one known to take longer
+    never holds, so q is 0 and T* is Young's.
+    """
+    return checkpoint_interval(
+        save_seconds=_save_seconds(cost),
+        hazard_per_hour=terms.hazard_per_hour,
+        recall=_recall(rate, cost, window_seconds),
+        silent_hazard_per_hour=terms.silent_hazard_per_hour,
+        longest=_longest(due=due),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class SavePlan:
     """How often a job is asked to save, *every* None: never; *facts* are the numbers in it."""
@@ -115,29 +133,20 @@ def save_plan(
     due: bool = False,
 ) -> SavePlan:
     """
-    Return T = min(max(T*, 1 min), 2 h or, with a deadline, 30 min), or what the job was *given*.
+    Return how often to save: as ``save_interval`` says, or as the job was *given*.
 
-    *asked* False: its owner wants no periodic saves. *window_seconds* is what a notice leaves
-    for an emergency save: one known to take longer never holds, so q is 0 and T* is Young's.
+    *asked* False: its owner wants no periodic saves.
     """
     if given is not None:
         text = f"saves every {given.total_seconds():g} s, as submitted"
         return SavePlan(given, text, _every(given, "submitted"))
     if not asked or Policy.INTERVAL in terms.off:
         return SavePlan(None, "periodic saves are switched off", _every(None, "off"))
-    too_long = cost.emergency_seconds is not None and cost.emergency_seconds > window_seconds
-    recall = 0.0 if too_long else rate.estimate
-    measured = cost.save_seconds is not None
-    save = cost.save_seconds if cost.save_seconds is not None else USUAL_SAVE_SECONDS
-    longest = LONGEST_WITH_DEADLINE if due else LONGEST
-    every = checkpoint_interval(
-        save_seconds=save,
-        hazard_per_hour=terms.hazard_per_hour,
-        recall=recall,
-        silent_hazard_per_hour=terms.silent_hazard_per_hour,
-        longest=longest,
-    )
-    rule = {SHORTEST: "T* below its least", longest: "T* beyond its most"}.get(every, "T*")
+    every = save_interval(terms, rate, cost, window_seconds=window_seconds, due=due)
+    recall, save = _recall(rate, cost, window_seconds), _save_seconds(cost)
+    too_long, measured = recall == 0.0, cost.save_seconds is not None
+    bounds = {SHORTEST: "T* below its least", _longest(due=due): "T* beyond its most"}
+    rule = bounds.get(every, "T*")
     facts = _every(every, rule) | {
         "save_cost_s": round(save, 3),
         "save_cost_measured": measured,
@@ -167,7 +176,7 @@ def saves_on_advice(terms: Terms, cost: SaveCost, *, unsaved_seconds: float) -> 
     """Return whether a rebalance recommendation deserves a checkpoint: unsaved > C/p."""
     if Policy.ADVICE in terms.off:
         return Verdict(yes=True, text="advice is always answered with a save", facts={})
-    save = cost.save_seconds if cost.save_seconds is not None else USUAL_SAVE_SECONDS
+    save = _save_seconds(cost)
     threshold = rebalance.save_threshold(save_seconds=save, precision=terms.precision)
     yes = rebalance.should_save(
         unsaved_seconds=unsaved_seconds, save_seconds=save, precision=terms.precision
@@ -204,6 +213,19 @@ def stays_until_reclaimed(terms: Terms, *, reclaimed_at: datetime) -> Verdict:
         else f"leaves now: reclaimed {minutes:.0f} min after launch it is paid to the second"
     )
     return Verdict(yes, text, {"stays": yes, "age_at_reclaim_s": round(age.total_seconds(), 1)})
+
+
+def _save_seconds(cost: SaveCost) -> float:
+    return USUAL_SAVE_SECONDS if cost.save_seconds is None else cost.save_seconds
+
+
+def _recall(rate: SuccessRate, cost: SaveCost, window_seconds: float) -> float:
+    too_long = cost.emergency_seconds is not None and cost.emergency_seconds > window_seconds
+    return 0.0 if too_long else rate.estimate
+
+
+def _longest(*, due: bool) -> timedelta:
+    return LONGEST_WITH_DEADLINE if due else LONGEST
 
 
 def _every(every: timedelta | None, rule: str) -> dict[str, Fact]:
