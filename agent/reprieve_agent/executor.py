@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ParamSpec, assert_never
 
 from reprieve.domain.errors import LeaseLostError
@@ -18,7 +19,7 @@ from reprieve.domain.lease import LeaseKey
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
-from reprieve_agent import checkpoint, contract, processes, profiles
+from reprieve_agent import checkpoint, contract, processes, profiles, room
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
 from reprieve_agent.adoption import Adopter, step_in
@@ -28,6 +29,7 @@ from reprieve_agent.contract import Watcher
 from reprieve_agent.events import Event
 from reprieve_agent.leases import ClosedError
 from reprieve_agent.ledgers import Ledgers
+from reprieve_agent.log_stream import LogStream
 from reprieve_agent.logs import LogPusher
 from reprieve_agent.places import Places
 from reprieve_agent.starter import Starter
@@ -74,10 +76,12 @@ class Executor:
         self._starter = Starter(config, host, outside, emit)
         self._companions: dict[LeaseKey, Companions] = {}
         self._pushers: dict[LeaseKey, LogPusher] = {}
+        self._state: State | None = None
 
     def follow(self, state: State) -> None:
         """Let what runs by itself know where things stand."""
         tenure = state.tenure
+        self._state = state
         self._outside.desk.follow(state.follows, tenure.progress if tenure else None)
         self._outside.work.want(tickets=state.wants_work)
         companions = self._companions.get(tenure.key) if tenure else None
@@ -250,6 +254,7 @@ class Executor:
         """Write the request, then ring; the file is the request, the signal only hurries it."""
         places = self._places(action.key)
         try:
+            self._make_room(places)
             contract.write_request(places, action.request, now())
         except OSError as error:
             log.error("request not written", extra={"error": str(error)})  # noqa: TRY400
@@ -267,9 +272,19 @@ class Executor:
             },
         )
 
+    def _make_room(self, places: Places) -> None:
+        tenure = self._state.tenure if self._state else None
+        if tenure and places.checkpoints.exists():
+            room.make(
+                places.checkpoints,
+                committed=tenure.committed_step,
+                last_bytes=tenure.upload_bytes,
+            )
+
     def _sweep(self, key: LeaseKey) -> None:
         places = self._places(key)
         self._outside.supervisor.kill(key, places)
+        self._check_gpus()
         companions = self._companions.get(key)
         if companions and companions.adopter:
             companions.adopter.finish()
@@ -280,8 +295,17 @@ class Executor:
         """Free the host of a lost attempt; until its last process is gone nothing else may run."""
         while not self._outside.supervisor.kill(key, self._places(key)):
             log.error("lost job still runs", extra={"lease": str(key)})
+        self._check_gpus()
         self._outside.desk.drop_hold(key)
         self._emit(on.Evicted(key))
+
+    def _check_gpus(self) -> None:
+        """Before the host is free again; one that is going takes no more jobs, and has no time."""
+        going = self._state is not None and self._state.going
+        if self._outside.gpus and not going:
+            fault = self._outside.gpus.fault_after_kill()
+            if fault:
+                self._emit(on.GpusFailed(fault))
 
     def _wipe(self, key: LeaseKey) -> None:
         companions = self._companions.pop(key, None)
@@ -290,7 +314,7 @@ class Executor:
         pusher = self._pushers.pop(key, None)
         if pusher:
             pusher.end()
-            pusher.push()
+            pusher.push(last=True)
         self._starter.forget(key)  # its files stay until nothing works on them any more
         if self._outside.role:
             self._outside.role.close(key)
@@ -312,18 +336,23 @@ class Executor:
 
     def _push_log_soon(self, key: LeaseKey) -> None:
         """Let the log out before the release says that the attempt is over, if that is quick."""
-        pusher = self._pushers.get(key)
-        if pusher:
-            pushing = threading.Thread(target=pusher.push, daemon=True)
-            pushing.start()
-            pushing.join(self._config.clock.notice.total_seconds() * FINAL_LOG_OF_NOTICE)
+        push = partial(self._pusher(key).push, last=True)
+        pushing = threading.Thread(target=push, daemon=True)
+        pushing.start()
+        pushing.join(self._config.clock.notice.total_seconds() * FINAL_LOG_OF_NOTICE)
 
     def _pusher(self, key: LeaseKey) -> LogPusher:
         """Return what pushes the attempt's log, from its setup on."""
         pusher = self._pushers.get(key)
         if pusher is None:
-            period = self._config.clock.notice.total_seconds() / LOG_PUSHES_PER_NOTICE
-            pusher = LogPusher(key, self._places(key).log, self._outside.store, period)
+            places, group = self._places(key), self._outside.log_group
+            pusher = LogPusher(
+                key,
+                places.log,
+                self._outside.store,
+                period=self._config.clock.notice.total_seconds() / LOG_PUSHES_PER_NOTICE,
+                stream=LogStream(key, places.log, places.log_sent, group) if group else None,
+            )
             self._pushers[key] = pusher
             pusher.start()
         return pusher
