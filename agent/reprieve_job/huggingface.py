@@ -19,13 +19,13 @@ files are linked, not copied, so the Trainer may rotate its own folder away at a
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from reprieve_job.contract import REQUEUE
+from reprieve_job.links import link_tree
 from reprieve_job.torch import Ranks
 
 if TYPE_CHECKING:
@@ -75,19 +75,6 @@ class ReprieveCallback(TrainerCallback):
         source = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         with self._ranks.checkpoint(state.global_step) as folder:
             if self._job.rank == 0:
-                _link_all(source, folder)
+                link_tree(source, folder)
         if self._ranks.should_exit():
             raise SystemExit(REQUEUE)
-
-
-def _link_all(source: Path, folder: Path) -> None:
-    for path in source.rglob("*"):
-        target = folder / path.relative_to(source)
-        if path.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(path, target)
-        except OSError:  # another file system
-            shutil.copyfile(path, target)
