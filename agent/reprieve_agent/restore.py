@@ -3,8 +3,12 @@ Choosing and fetching the checkpoint that an attempt starts from.
 
 Only the job's own lineage counts: the manifests of the last attempt that sealed, newest
 first; failing those the base it started from; failing that the base's ancestors. A bad
-one (missing, wrong size or digest) is put aside with its reason and the one before is
-tried; passing trouble of S3 says nothing about a checkpoint and is waited out.
+one (missing, wrong size or digest) is set aside in the bucket with its reason, so that no
+other host fetches it again, and the one before is tried. Passing trouble of S3 says
+nothing about a checkpoint and is waited out.
+
+A mark spares a download and condemns nothing by itself: a host with bad memory finds
+fault with what is good. Before an attempt gives up, what others set aside is checked again.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +28,8 @@ from reprieve.domain.checkpoint import Manifest, step_of
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
 from reprieve.domain.lease import Lease
 from reprieve.ports.checkpoints import AbortedError, BadObjectError, Checkpoints
-from reprieve_agent.files import read_json, write_json
+from reprieve_agent.checkpoint import MANIFEST
+from reprieve_agent.files import write_json
 from reprieve_agent.places import Account
 
 log = logging.getLogger(__name__)
@@ -48,46 +53,32 @@ class Restored:
     step: int | None = None
 
 
-class Quarantine:
-    """The bad checkpoints that this host has met, with their reasons."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reasons = {
-            key: reason
-            for key, reason in (read_json(path) or {}).items()
-            if isinstance(reason, str)
-        }
-
-    def reason(self, key: str) -> str | None:
-        """Return why *key* isn't used."""
-        return self._reasons.get(key)
-
-    def add(self, key: str, reason: str) -> None:
-        """Remember."""
-        self._reasons[key] = reason
-        write_json(self._path, self._reasons)
-
-
 @dataclass(frozen=True, slots=True)
 class Restorer:
-    """Fills the resume folder of one attempt."""
+    """Fills the resume folder of one attempt; *by* is the host, for those who read its marks."""
 
     store: Checkpoints
-    quarantine: Quarantine
     report: Callable[[str, str], None]  # a manifest's key and what is wrong with it
     stopped: Callable[[], bool]
+    by: str = ""
 
     def restore(self, lease: Lease, target: Path, account: Account | None) -> Restored:
         """Restore the newest good checkpoint of the lineage; none at all is a fresh start."""
-        bad = 0
+        marks = self._known(lambda: self.store.marks(lease.key.job))
+        marked, gaps = [], Gaps(self._pass_over)
         for key in self._lineage(lease):
-            restored = self._try(key, target, account)
-            if restored:
+            gaps.reached(key)
+            if key in marks:
+                self._pass_over(key, f"set aside before: {marks[key]}")
+                marked.append(key)
+            elif restored := self._try(key, target, account, gaps):
                 return restored
-            bad += 1
-        if bad:
-            raise NoValidCheckpointError(f"all {bad} checkpoints of the lineage are bad")
+        gaps.reached(None)
+        for key in marked:
+            if restored := self._try(key, target, account, gaps):
+                return restored
+        if gaps.seen:
+            raise NoValidCheckpointError(f"all {len(gaps.seen)} checkpoints of the lineage are bad")
         if lease.pointer:
             raise NoValidCheckpointError(
                 f"the bucket has none, though {lease.pointer} was committed"
@@ -100,7 +91,7 @@ class Restorer:
         if key is None:
             _empty(target)
             return Restored()
-        restored = self._try(key, target, account)
+        restored = self._try(key, target, account, Gaps(self._pass_over))
         if restored is None:
             raise NoValidCheckpointError(f"{key}, the sealed base, is bad")
         return restored
@@ -141,20 +132,26 @@ class Restorer:
                 return parent
         return None
 
-    def _try(self, key: str, target: Path, account: Account | None) -> Restored | None:
-        reason = self.quarantine.reason(key)
-        if reason is None:
-            try:
-                manifest = self._known(lambda: self.store.manifest(key))
-                self._fetch(manifest, target, account)
-            except BadObjectError as error:
-                reason = str(error)
-                self.quarantine.add(key, reason)
-            else:
-                return Restored(base=key, step=manifest.step)
+    def _try(self, key: str, target: Path, account: Account | None, gaps: Gaps) -> Restored | None:
+        try:
+            manifest = self._known(lambda: self.store.manifest(key))
+            gaps.expect(manifest.parent)
+            self._fetch(manifest, target, account)
+        except BadObjectError as error:
+            self._set_aside(key, str(error))
+            return None
+        return Restored(base=key, step=manifest.step)
+
+    def _set_aside(self, key: str, reason: str) -> None:
+        try:
+            self.store.set_aside(key, reason, by=self.by)
+        except UnknownOutcomeError as error:  # it costs the next host a download
+            log.warning("mark not written", extra={"manifest": key, "error": str(error)})
+        self._pass_over(key, reason)
+
+    def _pass_over(self, key: str, reason: str) -> None:
         log.warning("checkpoint passed over", extra={"manifest": key, "reason": reason})
         self.report(key, reason)
-        return None
 
     def _fetch(self, manifest: Manifest, target: Path, account: Account | None) -> None:
         """Make *target* hold exactly this checkpoint's files."""
@@ -179,6 +176,7 @@ class Restorer:
                 failed.set()
                 _empty(target)
                 raise
+        _describe(manifest, target)
         if account:
             _give(target, account)
 
@@ -194,6 +192,54 @@ class Restorer:
                 waiting.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
         raise AbortedError("the restore was called off")
+
+
+@dataclass(slots=True)
+class Gaps:
+    """
+    Names the checkpoints that a later one continued from, and that aren't there any more.
+
+    Nobody lists what doesn't exist; but who is told why step 300 was passed over for step
+    100 wants to hear of step 200, too.
+    """
+
+    tell: Callable[[str, str], None]
+    seen: set[str] = field(default_factory=set)
+    _expected: str | None = None
+
+    def expect(self, parent: str | None) -> None:
+        """Note what the checkpoint at hand continued from."""
+        self._expected = parent
+
+    def reached(self, key: str | None) -> None:
+        """Go on to the next one of the lineage, None after the last."""
+        expected, self._expected = self._expected, None
+        if expected and expected != key and expected not in self.seen and _between(expected, key):
+            self.tell(expected, "its manifest doesn't exist")
+        if key:
+            self.seen.add(key)
+
+
+def _between(expected: str, key: str | None) -> bool:
+    """Whether *expected* comes before *key* in a walk from the newest to the oldest."""
+    wanted, found = step_of(expected), step_of(key) if key else None
+    return wanted is not None and (found is None or wanted > found)
+
+
+def _describe(manifest: Manifest, target: Path) -> None:
+    """Say in the job's own form what was restored; last, as the job wrote it."""
+    if any(file.path == MANIFEST for file in manifest.files):
+        return
+    files = [{"path": f.path, "size": f.size, "sha256": f.sha256} for f in manifest.files]
+    content = {
+        "v": 1,
+        "step": manifest.step,
+        "attempt": manifest.attempt,
+        "world_size": manifest.world_size,
+        "framework": manifest.framework,
+        "files": files,
+    }
+    write_json(target / MANIFEST, content)
 
 
 def _empty(folder: Path) -> None:

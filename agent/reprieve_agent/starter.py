@@ -19,7 +19,7 @@ from reprieve_agent.events import Event
 from reprieve_agent.places import Places
 from reprieve_agent.preparation import Errand
 from reprieve_agent.profiles import ProfileError
-from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
+from reprieve_agent.restore import NoValidCheckpointError, Restored, Restorer
 from reprieve_agent.secret_values import Secrets
 from reprieve_agent.state import Process
 from reprieve_agent.supervisor import JobStart, LaunchError, TooLateError, begun
@@ -48,7 +48,6 @@ class Starter:
         self._host = host
         self._outside = outside
         self._emit = emit
-        self._quarantine = Quarantine(config.state_dir / "quarantine.json")
         self._code = CodeCache(config.state_dir / "code", outside.store)
         self._secrets = Secrets(outside.role)
         self._preparations: dict[LeaseKey, Preparation] = {}
@@ -154,9 +153,9 @@ class Starter:
         )
         restorer = Restorer(
             self._outside.store,
-            self._quarantine,
             report=lambda manifest, why: self._emit(on.Quarantined(key, manifest, why)),
             stopped=stop.is_set,
+            by=self._host.identity.instance_id,
         )
         restored = (
             restorer.restore_exactly(action.lease.base, places.resume, account)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from reprieve.domain.checkpoint import FileEntry, Manifest, data_key, manifest_k
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.lease import Lease
 from reprieve.ports.checkpoints import AbortedError
-from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restored, Restorer
+from reprieve_agent.restore import NoValidCheckpointError, Restored, Restorer
 from tests.agent.fakes import MemoryCheckpoints
 from tests.builders import NOON, a_key, a_lease
 
@@ -46,9 +47,7 @@ class Bucket:
         return self.restorer().restore(lease, self.target, None)
 
     def restorer(self, stopped: Callable[[], bool] = lambda: False) -> Restorer:
-        return Restorer(
-            self.store, Quarantine(self.folder / "quarantine.json"), self._pass_over, stopped
-        )
+        return Restorer(self.store, self._pass_over, stopped, by="i-0bb00000000000001")
 
     @property
     def target(self) -> Path:
@@ -85,7 +84,7 @@ def test_the_newest_commit_of_the_sealed_attempt_is_restored_and_nothing_else(
     (bucket.target / "left over" / "file").write_text("of an earlier try")
 
     assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(newest, 1000)
-    assert set(bucket.restored_files()) == {"model.bin", "deep/optimizer.bin"}
+    assert set(bucket.restored_files()) == {"model.bin", "deep/optimizer.bin", "MANIFEST.json"}
 
 
 def test_a_job_that_never_committed_starts_from_nothing(bucket: Bucket) -> None:
@@ -199,14 +198,106 @@ def test_a_base_that_points_to_nothing_is_no_fresh_start(bucket: Bucket) -> None
         bucket.restore(attempt(3, sealed_attempt=2, base=nowhere))
 
 
-def test_a_bad_one_is_remembered_and_not_fetched_again(bucket: Bucket) -> None:
+def test_what_one_host_set_aside_no_other_fetches_again(bucket: Bucket) -> None:
     before, newest = bucket.commit(1, 900), bucket.commit(1, 1000)
     bucket.store.objects[bucket.file_of(newest)] = b""
     bucket.restore(attempt(2, sealed_attempt=1))
+    reason = bucket.passed_over[newest]
     bucket.store.calls.clear()
 
     assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(before, 900)
     assert ("manifest", newest) not in bucket.store.calls
+    assert bucket.passed_over[newest] == f"set aside before: {reason}"
+
+
+def test_a_mark_parks_no_job_a_host_with_bad_memory_may_have_set_it(bucket: Bucket) -> None:
+    good, bad = bucket.commit(1, 900), bucket.commit(1, 1000)
+    bucket.store.objects[bucket.file_of(bad)] = b""
+    for key in (good, bad):
+        bucket.store.set_aside(key, "another SHA-256 than its manifest says", by="i-0aa")
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(good, 900)
+
+
+def test_a_mark_that_cant_be_written_is_no_reason_to_wait(bucket: Bucket) -> None:
+    before, newest = bucket.commit(1, 900), bucket.commit(1, 1000)
+    bucket.store.objects[bucket.file_of(newest)] = b""
+
+    def refuse(operation: str, _key: str) -> None:
+        if operation == "set_aside":
+            raise UnknownOutcomeError("AccessDenied")
+
+    bucket.store.before = refuse
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(before, 900)
+    assert list(bucket.passed_over) == [newest]
+
+
+def _of_op_19(bucket: Bucket, *, whole: bool) -> list[str]:
+    """Step 100 whole (or damaged too), 200 without manifest, 300 with an empty file, 400 cut."""
+    steps: list[str] = []
+    for step in (100, 200, 300, 400):
+        steps.append(bucket.commit(1, step, parent=steps[-1] if steps else None))
+    del bucket.store.objects[steps[1]]
+    optimizer, last = (
+        bucket.store.manifest(steps[2]).files[1].key,
+        bucket.store.manifest(steps[3]).files[-1].key,
+    )
+    bucket.store.objects[optimizer] = b""
+    bucket.store.objects[last] = bucket.store.objects[last][:-8]
+    if not whole:
+        bucket.store.objects[bucket.file_of(steps[0])] = b"other bytes"
+    return steps
+
+
+def test_op_19_the_newest_whole_one_is_taken_and_the_others_named(bucket: Bucket) -> None:
+    first, *rejected = _of_op_19(bucket, whole=True)
+
+    restored = bucket.restore(attempt(2, sealed_attempt=1))
+
+    assert restored == Restored(first, 100)
+    assert list(bucket.passed_over) == [rejected[2], rejected[1], rejected[0]]
+    assert "bytes, not" in bucket.passed_over[rejected[2]]
+    assert "has 0 bytes, not" in bucket.passed_over[rejected[1]]
+    assert bucket.passed_over[rejected[0]] == "its manifest doesn't exist"
+
+
+def test_op_19_all_bad_waits_for_a_person(bucket: Bucket) -> None:
+    steps = _of_op_19(bucket, whole=False)
+
+    with pytest.raises(NoValidCheckpointError, match="all 3 checkpoints"):
+        bucket.restore(attempt(2, sealed_attempt=1))
+
+    assert set(bucket.passed_over) == set(steps)
+
+
+def test_op_19_an_empty_bucket_is_a_fresh_start_only_if_nothing_was_ever_committed(
+    bucket: Bucket,
+) -> None:
+    assert bucket.restore(attempt(1, sealed_attempt=0)) == Restored()
+    assert bucket.restore(attempt(4, sealed_attempt=3)) == Restored()
+    with pytest.raises(NoValidCheckpointError):
+        bucket.restore(replace(attempt(4, sealed_attempt=3), pointer=manifest_key(JOB, 3, 400)))
+
+
+def test_op_21_in_the_bucket_too_steps_are_numbers(bucket: Bucket) -> None:
+    bucket.commit(1, 900)
+    newest = bucket.commit(1, 1000)
+    for odd in ("000001-000000001000-tmp.json", "000001-0000000009999.json", "handpicked.json"):
+        bucket.store.objects[f"jobs/{JOB}/manifests/{odd}"] = b"{}"
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(newest, 1000)
+    assert bucket.passed_over == {}
+
+
+def test_a_job_finds_the_manifest_of_what_was_restored(bucket: Bucket) -> None:
+    bucket.commit(1, 900)
+
+    bucket.restore(attempt(2, sealed_attempt=1))
+
+    said = json.loads(bucket.restored_files()["MANIFEST.json"])
+    assert (said["v"], said["step"], said["attempt"], said["world_size"]) == (1, 900, 1, 1)
+    assert [file["path"] for file in said["files"]] == ["model.bin", "deep/optimizer.bin"]
 
 
 def test_passing_trouble_condemns_nothing(bucket: Bucket) -> None:
