@@ -343,43 +343,6 @@ DEAF = """
 """
 
 
-@pytest.mark.parametrize(
-    ("argument", "exit_code"), [("heed", -signal.SIGTERM), ("ignore", -signal.SIGKILL)]
-)
-def test_a_job_that_cant_be_asked_is_ended_before_the_deadline(
-    cloud: Cloud, host: HostUnderTest, argument: str, exit_code: int
-) -> None:
-    key = submit(cloud, python(DEAF, argument))
-    wait_until(lambda: "up" in cloud.log(key), "running")
-
-    host.metadata.interrupt(time=soon(8))
-    lease = finished(cloud, key)
-
-    wait_until(lambda: cloud.queues.said(ReportKind.INTERRUPTED), "reported")
-    receipt = cloud.queues.said(ReportKind.INTERRUPTED)[0].data
-    assert float(receipt["released_s"] or 0) < 8
-    assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
-    assert lease.exit_code == exit_code
-
-
-def test_a_job_that_exits_0_after_a_notice_is_not_taken_for_finished(
-    cloud: Cloud, host: HostUnderTest
-) -> None:
-    script = """
-        import os, time
-        print("up", flush=True)
-        while not os.path.exists(os.environ["REPRIEVE_RUN_DIR"] + "/request.json"):
-            time.sleep(0.02)
-    """
-    key = submit(cloud, python(script))
-    wait_until(lambda: "up" in cloud.log(key), "running")
-
-    host.metadata.interrupt(time=soon(8))
-
-    lease = finished(cloud, key)
-    assert (lease.outcome, lease.exit_code) == (Outcome.INTERRUPTED, 0)
-
-
 def test_a_notice_during_the_restore_gives_the_attempt_back_at_once(
     cloud: Cloud, host: HostUnderTest
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_job_that_gets_no_signal_finds_the_request_by_looking(agent: TinyAgent
     assert agent.ack("saved")["step"] < 1000
 
 
-def test_a_request_before_the_job_is_ready_waits_for_its_first_step(
+def test_fault_4_a_signal_and_a_request_before_the_handler_wait_for_the_first_step(
     agent: TinyAgent, gates: Gates
 ) -> None:
     gates.arm("connect")
@@ -215,7 +215,9 @@ def test_a_kill_in_the_middle_of_a_save_leaves_nothing_that_looks_like_a_checkpo
     assert_finishes_as_if_never_interrupted(agent.successor(), first_step=21)
 
 
-def test_a_late_signal_does_not_spoil_the_exit_status(agent: TinyAgent, gates: Gates) -> None:
+def test_fault_4_a_signal_after_the_handler_does_not_spoil_the_exit_status(
+    agent: TinyAgent, gates: Gates
+) -> None:
     gates.arm("step-10", "late-exit")
     process = agent.start(CHAIN_JOB)
     gates.reached("step-10")
@@ -277,23 +279,36 @@ def test_a_request_at_the_last_step_is_saved_but_the_job_is_done(
     assert agent.read("done.json") == {"v": 1, "step": STEPS}
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_data_workers_and_a_shell_around_the_job_do_not_hinder_the_save(
-    agent: TinyAgent, gates: Gates, method: str
-) -> None:
-    gates.arm("step-10")
-    command = f'"{sys.executable}" "{CHAIN_JOB}" --workers {method}; exit $?'
-    shell = agent.run("/bin/sh", "-c", command)
-    gates.reached("step-10")
-    assert agent.ready()["pid"] != shell.pid
-    agent.request()
-    gates.open("step-10")
+SAVES = 20
 
-    _, errors = shell.communicate(timeout=60)
-    assert shell.returncode == REQUEUE, errors
-    assert errors == ""
-    assert agent.ack("saved")["step"] == 10
-    assert_finishes_as_if_never_interrupted(agent.successor(), first_step=11)
+
+@pytest.mark.parametrize("how", ["bare", "bash-run.sh"])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_fault_5_beside_data_workers_every_save_is_of_the_current_step(
+    agent: TinyAgent, gates: Gates, method: str, how: str
+) -> None:
+    steps = range(1, SAVES + 1)
+    gates.arm(*(f"step-{step}" for step in steps))
+    argv: tuple[str | Path, ...] = (sys.executable, CHAIN_JOB, "--workers", method)
+    if how == "bash-run.sh":
+        # Not with exec, and not as the last command: bash stays, and hears nothing of it.
+        script = agent.root / "run.sh"
+        script.write_text('"$@"\nexit $?\n')
+        argv = ("bash", script, *argv)
+    main = agent.run(*argv)
+    gates.reached("step-1")
+    assert (agent.ready()["pid"] == main.pid) is (how == "bare")
+
+    for step in steps:
+        gates.reached(f"step-{step}")
+        leaves = step == SAVES
+        agent.request("checkpoint_exit" if leaves else "checkpoint", request_id=f"r-{step}")
+        gates.open(f"step-{step}")
+        assert agent.ack("saved", request_id=f"r-{step}")["step"] == step
+
+    _, errors = main.communicate(timeout=60)
+    assert (main.returncode, errors) == (REQUEUE, "")
+    assert_finishes_as_if_never_interrupted(agent.successor(), first_step=SAVES + 1)
 
 
 def test_the_job_registers_the_process_that_trains(agent: TinyAgent, gates: Gates) -> None:

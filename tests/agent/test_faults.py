@@ -1,0 +1,207 @@
+"""
+Faults of a job and of its host, by the numbers under which docs/job-contract.md lists them.
+
+Each story is played by a real agent and real processes. Whatever goes wrong with the first
+attempt, the second ends with the hash of a run that nothing ever happened to.
+"""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
+from reprieve.domain.spec import JobSpec
+from reprieve.protocol import ReportKind
+from tests.agent.harness import Cloud, HostUnderTest, chain_state, soon, wait_until
+
+TOTAL = 20
+HELD = 12  # the step at which the first attempt waits for what is done to it
+
+# A chain of hashes that saves every five steps; FAULT is what is wrong with its first attempt.
+JOB = textwrap.dedent(
+    """
+    import hashlib, os, pathlib, signal, time
+
+    first_attempt = os.environ["REPRIEVE_ATTEMPT"] == "1"
+    fault = os.environ["FAULT"] if first_attempt else ""
+    held = int(os.environ.get("HELD", "12"))
+    request_file = pathlib.Path(os.environ["REPRIEVE_RUN_DIR"]) / "request.json"
+
+    def hold(until=lambda: False):
+        print("holding", flush=True)
+        while not until():
+            time.sleep(0.005)
+
+    if fault in {"ignores everything", "save too slow"}:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if fault == "no hook":
+        hold()
+    if fault == "request before the hook":
+        hold(request_file.exists)
+
+    import reprieve_job
+    from reprieve_job import checkpoints
+
+    job = reprieve_job.connect(total_steps=20)
+    state, first = "", 1
+    if job.resume_dir is not None:
+        state, first = (job.resume_dir / "state").read_text(), job.resume_step + 1
+    print("first step", first, flush=True)
+
+    seal = checkpoints._seal
+
+    def spoilt_seal(part, facts, **more):
+        seal(part, facts, **more)
+        body = (part / "state").read_bytes()
+        spoilt = body[:-1] if fault == "truncated" else bytes([body[0] ^ 1]) + body[1:]
+        (part / "state").write_bytes(spoilt)
+
+    def save(step):
+        if fault in {"truncated", "bit flipped"} and step == 12:
+            checkpoints._seal = spoilt_seal
+        with job.checkpoint(step) as folder:
+            (folder / "state").write_text(state)
+            if step == 12:
+                if fault == "killed in the middle of a save":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if fault == "save too slow":
+                    hold()
+                if fault == "request during a periodic save":
+                    hold(request_file.exists)
+
+    for step in range(first, 21):
+        state = hashlib.sha256(f"{state}{step}".encode()).hexdigest()
+        if first_attempt and step == held:
+            if fault in {"deaf", "ignores everything"}:
+                hold()
+            if fault == "request during a periodic save":
+                save(step)
+            else:
+                hold(lambda: job.step(step) is not None)
+        request = job.step(step)
+        if step % 5 == 0 or job.should_save():
+            save(step)
+        if job.should_exit():
+            raise SystemExit(0 if fault == "exit 0" else reprieve_job.REQUEUE)
+    job.done(20)
+    print("state", state, flush=True)
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    What is wrong with the first attempt, and what comes of it.
+
+    *seconds* is the time that the notice leaves: short where the job has to be ended by it.
+    """
+
+    name: str
+    exit_code: int
+    committed: int | None
+    seconds: float = 60
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def host(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
+    host = HostUnderTest(cloud, tmp_path / "a")
+    host.start()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def other(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
+    host = HostUnderTest(cloud, tmp_path / "b", instance_id="i-0bbbbbbbbbbbbbbbb")
+    yield host
+    host.close()
+
+
+def submit(cloud: Cloud, fault: str, *, held: int = HELD) -> LeaseKey:
+    env = {"FAULT": fault, "HELD": str(held)}
+    key = cloud.submit(JobSpec(command=("python", "-c", JOB), env=env))
+    cloud.ring(key)
+    return key
+
+
+def released(cloud: Cloud, key: LeaseKey) -> Lease:
+    wait_until(lambda: cloud.lease(key).state is LeaseState.DONE, "released", seconds=60)
+    return cloud.lease(key)
+
+
+def assert_ends_as_if_nothing_had_happened(
+    cloud: Cloud, key: LeaseKey, other: HostUnderTest, *, after: int | None
+) -> None:
+    following = cloud.arm_next(key)
+    other.start()
+    cloud.ring(following)
+    lease = released(cloud, following)
+    assert (lease.outcome, lease.restored_step) == (Outcome.FINISHED, after)
+    assert f"first step {(after or 0) + 1}\n" in cloud.log(following)
+    assert f"state {chain_state(TOTAL)}\n" in cloud.log(following)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("none", exit_code=75, committed=HELD),
+        # Fault 2: 0 without done.json means «requeue».
+        Fault("exit 0", exit_code=0, committed=HELD),
+        Fault("request before the hook", exit_code=75, committed=1),
+        Fault("no hook", exit_code=-signal.SIGTERM, committed=None, seconds=5),
+        Fault("deaf", exit_code=-signal.SIGTERM, committed=10, seconds=5),
+        Fault("ignores everything", exit_code=-signal.SIGKILL, committed=10, seconds=3),
+        Fault("killed in the middle of a save", exit_code=-signal.SIGKILL, committed=10),
+        Fault("request during a periodic save", exit_code=75, committed=HELD),
+        Fault("save too slow", exit_code=-signal.SIGKILL, committed=10, seconds=3),
+        Fault("truncated", exit_code=75, committed=10),
+        Fault("bit flipped", exit_code=75, committed=10),
+    ],
+    ids=lambda fault: fault.name.replace(" ", "-"),
+)
+def test_fault_1_whatever_happens_to_a_save_the_chain_ends_the_same(
+    cloud: Cloud, host: HostUnderTest, other: HostUnderTest, fault: Fault
+) -> None:
+    key = submit(cloud, fault.name)
+    wait_until(lambda: "holding" in cloud.log(key), "held")
+    if fault.committed not in {None, 1}:
+        wait_until(lambda: committed(cloud) >= 10, "the periodic save is in the bucket")
+
+    host.metadata.interrupt(time=soon(fault.seconds))
+
+    lease = released(cloud, key)
+    assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
+    assert (lease.exit_code, lease.committed_step) == (fault.exit_code, fault.committed)
+    assert_ends_as_if_nothing_had_happened(cloud, key, other, after=fault.committed)
+
+
+def test_fault_3_a_job_that_says_it_is_done_is_done_under_a_request_too(
+    cloud: Cloud, host: HostUnderTest
+) -> None:
+    key = submit(cloud, "none", held=TOTAL)
+    wait_until(lambda: "holding" in cloud.log(key), "held")
+
+    host.metadata.interrupt(time=soon(60))
+
+    lease = released(cloud, key)
+    assert (lease.outcome, lease.cause) == (Outcome.FINISHED, Cause.DONE)
+    assert (lease.exit_code, lease.committed_step) == (0, TOTAL)
+    assert f"state {chain_state(TOTAL)}\n" in cloud.log(key)
+
+
+def committed(cloud: Cloud) -> int:
+    """Return the highest step that was reported to be in the bucket."""
+    steps = [report.data.get("step") for report in cloud.queues.said(ReportKind.COMMITTED)]
+    return max((step for step in steps if isinstance(step, int)), default=0)
