@@ -165,6 +165,7 @@ class MetadataWatcher:
         self._now = now
         self._seen: dict[str, str] = {}
         self._scheduled: Notice | None = None
+        self.unknown = 0  # polls without a usable answer: no notice isn't what they mean
         self._failures = 0
         self._polls = 0
         self._ended = threading.Event()
@@ -205,6 +206,7 @@ class MetadataWatcher:
         except MetadataError as error:
             self._failed(str(error))
         except Exception:  # a poll that fails in a way nobody thought of must not be the last one
+            self.unknown += 1
             log.exception("metadata poll failed")
             self._client.close()
         else:
@@ -215,12 +217,13 @@ class MetadataWatcher:
         self._polls += 1
 
     def _failed(self, error: str) -> None:
+        self.unknown += 1
         self._failures += 1
         # The first one, and then ever more rarely: an outage must not fill the disk.
         if self._failures & (self._failures - 1) == 0:
             log.warning(
                 "metadata service doesn't answer",
-                extra={"failures": self._failures, "error": error},
+                extra={"failures": self._failures, "ever": self.unknown, "error": error},
             )
 
     def _look(self, path: str, read: Callable[[str], Notice | None]) -> None:

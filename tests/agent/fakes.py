@@ -181,6 +181,9 @@ class MetadataService:
             "meta-data/instance-life-cycle": "spot",
         }
         self.status: int | None = None
+        # What the next questions about a Spot action get, before `paths` count; None is silence.
+        self.script: list[int | None] = []
+        self._closed = threading.Event()
         self.tokens: set[str] = set()
         self.requests: list[str] = []
         self.connections = 0
@@ -202,14 +205,11 @@ class MetadataService:
             def do_GET(self) -> None:
                 service.requests.append(self.path)
                 name = self.path.partition("/latest/")[2]
-                if service.status:
-                    self._say(service.status, "")
-                elif self.headers.get("X-aws-ec2-metadata-token") not in service.tokens:
-                    self._say(401, "")
-                elif name in service.paths:
-                    self._say(200, service.paths[name])
+                answer = service.answer(name, self.headers.get("X-aws-ec2-metadata-token"))
+                if answer:
+                    self._say(*answer)
                 else:
-                    self._say(404, "")
+                    self.close_connection = True
 
             def _say(self, status: int, text: str) -> None:
                 body = text.encode()
@@ -236,7 +236,22 @@ class MetadataService:
     def recommend_rebalance(self, time: str = "2026-03-04T12:00:00Z") -> None:
         self.paths["meta-data/events/recommendations/rebalance"] = json.dumps({"noticeTime": time})
 
+    def answer(self, name: str, token: str | None) -> tuple[int, str] | None:
+        """Return status and body; None after having said nothing for as long as anybody waits."""
+        status: int | None = self.status
+        if self.script and name == "meta-data/spot/instance-action":
+            status = self.script.pop(0)
+            if status is None:
+                self._closed.wait(30)
+                return None
+        elif status is None and token not in self.tokens:
+            status = 401
+        if status not in (None, 200):
+            return status, ""
+        return (200, self.paths[name]) if name in self.paths else (404, "")
+
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

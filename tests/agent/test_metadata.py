@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Market
 from reprieve.domain.notice import Channel, Doubt, Notice, NoticeKind
+from reprieve_agent import metadata
 from reprieve_agent.metadata import (
     Identity,
     MetadataClient,
@@ -200,6 +202,73 @@ def test_an_unwell_service_is_asked_again_and_its_notice_isnt_missed(
     poll(watcher, 1)
 
     assert [notice.kind for notice in seen] == [NoticeKind.INTERRUPTION]
+
+
+def test_every_way_to_answer_in_a_row_and_the_notice_is_seen_at_once(
+    service: MetadataService,
+    watcher: MetadataWatcher,
+    seen: list[Notice],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """OP-18."""
+    monkeypatch.setattr(metadata, "TIMEOUT_SECONDS", 0.3)
+    service.interrupt(time="2026-03-01T10:02:00Z")
+    service.script = [404, 404, 401, 404, 503, None, 200]
+    polls = 0
+
+    def left_after_poll(left: int) -> None:
+        nonlocal polls
+        watcher.poll()
+        polls += 1
+        assert len(service.script) == left
+        assert bool(seen) == (left == 0)
+
+    left_after_poll(6)  # 404: no notice
+    left_after_poll(5)
+    assert tokens(service) == 1
+    left_after_poll(3)  # 401: a new token and one more question in the same poll
+    assert tokens(service) == 2
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert watcher.unknown == 0
+    left_after_poll(2)  # 503: unknown
+    assert watcher.unknown == 1
+    left_after_poll(0)  # silence on a connection that was kept: asked again on a new one
+
+    assert [notice.reclaimed_at for notice in seen] == [datetime(2026, 3, 1, 10, 2, tzinfo=UTC)]
+    assert watcher.period <= 5
+
+
+def test_a_service_that_refuses_every_token_is_asked_for_two_a_poll_and_no_more(
+    service: MetadataService, watcher: MetadataWatcher
+) -> None:
+    service.script = [401] * 4
+
+    poll(watcher, 2)
+
+    assert service.script == []
+    assert tokens(service) == 3
+    assert watcher.unknown == 2
+
+
+def test_a_token_is_renewed_before_its_life_ends(
+    service: MetadataService, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(metadata, "boot_seconds", lambda: now)
+    client.get(metadata.SPOT_ACTION)
+    now += metadata.TOKEN_TTL_SECONDS * 0.89
+    client.get(metadata.SPOT_ACTION)
+    assert tokens(service) == 1
+
+    now += metadata.TOKEN_TTL_SECONDS * 0.02
+    client.get(metadata.SPOT_ACTION)
+
+    assert tokens(service) == 2
+
+
+def tokens(service: MetadataService) -> int:
+    return sum(path.endswith("api/token") for path in service.requests)
 
 
 def test_a_service_that_went_away_is_told_from_one_that_answers() -> None:
