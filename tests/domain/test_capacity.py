@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 from reprieve.domain.capacity import (
     Census,
@@ -11,7 +10,6 @@ from reprieve.domain.capacity import (
     Strategy,
     Supply,
     Tier,
-    backoff,
     to_launch,
     unserved,
 )
@@ -76,11 +74,6 @@ def test_an_order_leaves_itself_out_of_the_supply() -> None:
     )
     assert counted.deficit(now=at(0), clock=CLOCK) == 0
     assert counted.deficit(now=at(0), clock=CLOCK, without=own) == 1
-
-
-def test_backoff_doubles_once_and_is_bounded() -> None:
-    waits = [backoff(n, CLOCK) for n in (1, 2, 3, 50)]
-    assert waits == [timedelta(minutes=3 * m) for m in (1, 2, 2, 2)]
 
 
 def test_every_tier_buys_in_one_market_and_the_on_demand_base_comes_first() -> None:

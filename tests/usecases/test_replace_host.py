@@ -228,7 +228,7 @@ def test_a_code_that_nobody_knows_is_bounded() -> None:
         story.fill_orders()
         story.sweep()
 
-    assert len(story.memory.fleet.launched) <= 10
+    assert len(story.memory.fleet.launched) <= 15  # two tiers, every three minutes
     assert story.job(job).status in {JobStatus.PARKED, JobStatus.QUEUED}
 
 

@@ -125,8 +125,7 @@ def _reprieve(memory: Memory, at: float) -> Found | Refused:
             if found:
                 return found
             memory.cold[one.pool.capacity] = cold_until
-    memory.failures += 1
-    return Refused(at + memory.planner.wait_seconds(memory.failures))
+    return Refused(at + memory.planner.wait_seconds)
 
 
 def _fleet(memory: Memory, at: float) -> Found | Refused:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from reprieve.domain.capacity import Cold, Tier, backoff
+from reprieve.domain.capacity import Cold, Tier
 from reprieve.domain.capacity import Pool as ConfiguredPool
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.economics.pools import NOTHING_KNOWN, History, score
@@ -74,7 +74,7 @@ def with_a_life(history: History, host: Host, *, ended: float, interrupted: bool
 
 class Planner:
     """
-    ``reprieve.domain.planning`` and ``backoff``, over the pools of a trace.
+    ``reprieve.domain.planning``, over the pools of a trace.
 
     Which of the pools that a request names EC2 gives is EC2's choice; here it is the one
     that scores best among those that are up.
@@ -140,8 +140,9 @@ class Planner:
         known = histories.get(capacity, NOTHING_KNOWN)
         return Wanted(pool, score(known, USUAL, usd_per_hour=pool.usd_per_hour, credit=True))
 
-    def wait_seconds(self, failures: int) -> float:
+    @property
+    def wait_seconds(self) -> float:
         """Return how long an order that nobody could fill waits, until a sweep repeats it."""
         sweep = self._clock.sweep.total_seconds()
-        waited = backoff(failures, self._clock).total_seconds()
+        waited = self._clock.cold.total_seconds()
         return -(-waited // sweep) * sweep

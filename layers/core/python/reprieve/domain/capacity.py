@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
@@ -18,8 +18,6 @@ from reprieve.domain.lease import Holds
 from reprieve.domain.needs import NOTHING, Needs
 from reprieve.domain.order import Order
 
-# Asking in vain costs nothing but the call, and waiting longer is time that a job stands still.
-MAX_BACKOFF_STEPS = 1
 WAITING = frozenset({JobStatus.QUEUED, JobStatus.DRAINING})
 ON_A_HOST = frozenset({JobStatus.STARTING, JobStatus.RUNNING})
 
@@ -282,9 +280,3 @@ def to_launch(
     short = len(demand) - len(supply) + buffer
     covered = [order for order in ranked if order not in missing]
     return missing + covered[: max(short - len(missing), 0)] if buffer else missing
-
-
-def backoff(failures: int, clock: NoticeClock) -> timedelta:
-    """Return how long an order waits after all tiers said no: the cold time, then twice it."""
-    doublings: int = min(max(failures - 1, 0), MAX_BACKOFF_STEPS)
-    return clock.cold * float(2**doublings)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import assert_never
 
-from reprieve.domain.capacity import Pool, Tier, backoff
+from reprieve.domain.capacity import Pool, Tier
 from reprieve.domain.economics.pools import History
 from reprieve.domain.errors import ReprieveError, StaleError, UnknownOutcomeError
 from reprieve.domain.host import CapacityPool, Market
@@ -347,9 +347,10 @@ class Filling:
         if self._steering.switches(order):
             self._known.close(order, f"no Spot host beside the on-demand one: {reason}")
             return
-        now, clock = self._means.now(), self._means.clock
+        now = self._means.now()
         failures = order.failures if quota_at or waits else order.failures + 1
-        next_try_at = quota_at or now + backoff(failures, clock)
+        # Asking in vain costs nothing but the call; waiting longer, a job stands still.
+        next_try_at = quota_at or now + self._means.clock.cold
         if waits and waits.again_at:
             next_try_at = min(next_try_at, waits.again_at)
         told = Event(
