@@ -43,7 +43,8 @@ def lay_out(places: Places, account: Account | None) -> None:
     """
     Show the job the restored checkpoint where it would have left it.
 
-    A script that looks into its own output folder for where to go on so needs no change.
+    A script that looks into its own output folder for where to go on so needs no change. The
+    manifest stays out of it: that is no file of the job's.
     """
     shutil.rmtree(places.output, ignore_errors=True)
     places.output.mkdir()
@@ -52,11 +53,12 @@ def lay_out(places: Places, account: Account | None) -> None:
         inside = places.output / Path(root).relative_to(places.resume)
         for name in folders:
             (inside / name).mkdir()
-        for name in names:
-            _link_or_copy(Path(root, name), inside / name)
+        made = [inside / name for name in names if inside / name != places.output / MANIFEST]
+        for target in made:
+            _link_or_copy(Path(root, target.name), target)
         if account:
-            for made in (inside, *(inside / name for name in names)):
-                os.chown(made, account.uid, account.gid)
+            for path in (inside, *made):
+                os.chown(path, account.uid, account.gid)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -89,7 +91,7 @@ class Adopter:
     busy: Callable[[], set[str]]
     emit: Callable[[Event], None]
     _seen: dict[str, tuple[Mark, float]] = field(default_factory=dict)
-    _judged: dict[str, tuple[Mark, str]] = field(default_factory=dict)
+    _judged: dict[str, tuple[Mark, Exception]] = field(default_factory=dict)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -116,9 +118,8 @@ class Adopter:
                 fault = self._adopted(candidate, mark)
                 if fault is None:
                     return  # older ones have nothing to offer now
-                if final and candidate.step is not None:
-                    why = f"{candidate.name}: {fault}"
-                    self.emit(on.CommitFailed(self.key, candidate.step, why))
+                if final:
+                    self._give_up(candidate, fault)
 
     def _run(self) -> None:
         while not self._ended.wait(self.quiet_seconds / 4):
@@ -144,7 +145,15 @@ class Adopter:
         open_now = self.busy()
         return not any(str(self.places.output / path) in open_now for path in candidate.paths)
 
-    def _adopted(self, candidate: Candidate, mark: Mark) -> str | None:
+    def _give_up(self, candidate: Candidate, fault: Exception) -> None:
+        if candidate.step is not None:
+            why = f"{candidate.name}: {fault}"
+            self.emit(on.CommitFailed(self.key, candidate.step, why))
+        if isinstance(fault, WreckError):  # its space may be what an older one needs
+            for path in candidate.paths:
+                (self.places.output / path).unlink(missing_ok=True)
+
+    def _adopted(self, candidate: Candidate, mark: Mark) -> Exception | None:
         """Keep *candidate* as a checkpoint, or say why not; the same files are judged once."""
         judged = self._judged.get(candidate.name)
         if judged and judged[0] == mark:
@@ -152,10 +161,10 @@ class Adopter:
         try:
             self._adopt(candidate, mark)
         except (WreckError, OSError) as error:
-            self._judged[candidate.name] = (mark, str(error))
+            self._judged[candidate.name] = (mark, error)
             facts = {"lease": str(self.key), "found": candidate.name, "reason": str(error)}
             log.warning("no checkpoint", extra=facts)
-            return str(error)
+            return error
         return None
 
     def _adopt(self, candidate: Candidate, mark: Mark) -> None:

@@ -23,6 +23,7 @@ from reprieve_agent.places import Places
 from reprieve_agent.profiles import PROFILES, parse
 from tests.agent.harness import Cloud, HostUnderTest, chain_state, soon, wait_until
 from tests.agent.test_profiles import deepspeed, hf, lightning, torch_save
+from tests.disks import small_disk
 
 KEY = LeaseKey("job-1", 2, "token-2")
 
@@ -169,6 +170,24 @@ def test_wreckage_that_stays_is_reported_with_its_reason(
     assert event.reason.startswith("checkpoint-500: the random state is missing")
 
 
+def test_fault_8_a_save_that_the_disk_had_no_room_for_leaves_the_one_before(
+    told: list[Event], tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", kib=300) as disk:
+        places = Places.of(KEY, state_dir=disk, run_dir=tmp_path / "run")
+        places.make(None)
+        lay_out(places, None)
+        hf(places.output, 100)
+        with pytest.raises(OSError, match="No space left"):
+            (hf(places.output, 200) / "optimizer.pt").write_bytes(bytes(400 * 1024))
+        adopter = Adopter(KEY, places, PROFILES["hf"], -1, 0.0, busy=set, emit=told.append)
+
+        adopter.finish()
+
+        assert steps(places) == [100]
+        assert [getattr(event, "step", None) for event in told] == [200]
+
+
 def test_wreckage_that_is_completed_counts(places: Places, adopter: Adopter) -> None:
     folder = hf(places.output)
     (folder / "trainer_state.json").unlink()
@@ -212,7 +231,7 @@ def test_a_link_in_a_folder_is_never_followed(
     ]
 
 
-def test_deepspeeds_word_of_the_latest_is_ours(places: Places, adopter: Adopter) -> None:
+def test_fault_10_deepspeeds_word_of_the_latest_is_ours(places: Places, adopter: Adopter) -> None:
     deepspeed(places.output)  # its own `latest` names another tag
     adopter.profile = PROFILES["deepspeed"]
 
@@ -245,6 +264,7 @@ def test_patterns_may_lie_side_by_side_in_one_folder(places: Places, adopter: Ad
 def test_a_resumed_job_finds_its_checkpoint_where_it_left_it(places: Places) -> None:
     (places.resume / "checkpoint-500").mkdir()
     (places.resume / "checkpoint-500" / "trainer_state.json").write_text("{}")
+    (places.resume / "MANIFEST.json").write_text("{}")
     (places.output / "stale").write_text("of an earlier try")
 
     lay_out(places, None)

@@ -387,7 +387,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_only_a_process_of_the_job_that_registered_is_woken(
+def test_fault_20_only_a_process_of_the_job_that_registered_is_woken(
     places: Places, sleeper: subprocess.Popen[bytes]
 ) -> None:
     ticks = processes.start_ticks(sleeper.pid)

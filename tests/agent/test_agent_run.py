@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys

@@ -215,7 +215,7 @@ def saved(name: str, content: object = None) -> Damage:
         ("deepspeed", cut("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"), "is cut off"),
     ],
 )  # fmt: skip
-def test_wreckage_is_refused_with_its_reason(
+def test_fault_9_wreckage_is_refused_with_its_reason(
     tmp_path: Path, name: str, damage: Damage, reason: str
 ) -> None:
     damage(MAKERS[name](tmp_path))
@@ -245,7 +245,9 @@ def test_a_step_of_orbax_counts_from_its_commit_on(tmp_path: Path) -> None:
         ("deepspeed", "global_step"),
     ],
 )
-def test_unfinished_names_are_not_looked_at(tmp_path: Path, name: str, unfinished: str) -> None:
+def test_fault_10_unfinished_names_are_not_looked_at(
+    tmp_path: Path, name: str, unfinished: str
+) -> None:
     MAKERS[name](tmp_path).rename(tmp_path / unfinished)
 
     assert look(PROFILES[name], tmp_path) == []
