@@ -189,6 +189,10 @@ class Config(_Model):
     log_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365] = 30
     undo_days: Annotated[int, Field(ge=0, le=365)] = 1
     """How long S3 keeps what was overwritten or collected; 0 turns versioning off."""
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 3
+    """The newest so many of a job's lineage; with 1 a damaged one leaves nothing to go back to."""
+    keep_every_steps: Annotated[int, Field(ge=0)] = 0
+    """Of every so many steps the first checkpoint stays, too; 0 keeps none but the newest."""
     job_role_arn: Annotated[str, Field(pattern=r"^arn:aws[\w-]*:iam::\d{12}:role/.+$")] | None = (
         None
     )

@@ -56,6 +56,7 @@ def lambda_handler(_event: dict[str, Any], context: LambdaContext) -> None:
         reordered=swept.reordered,
         closed=swept.closed,
         found=swept.found,
+        collected=swept.collected,
         failures=[f"{type(error).__name__}: {error}" for error in swept.failures],
     )
     if swept.failures:

@@ -142,6 +142,8 @@ class Interruption(Construct):
             memory_mb=1769,
             environment={
                 "CHECKPOINTS_BUCKET": self._state.bucket.bucket_name,
+                "KEEP_CHECKPOINTS": str(self._config.keep_checkpoints),
+                "KEEP_EVERY_STEPS": str(self._config.keep_every_steps),
                 "SSM_DOCUMENT": self._fleet.document_name,
             },
         )

@@ -11,7 +11,8 @@ import pytest
 from botocore.config import Config
 
 from reprieve.adapters.s3_manifests import S3Manifests
-from reprieve.domain.checkpoint import Manifest, manifest_key
+from reprieve.adapters.s3_stored import S3Stored
+from reprieve.domain.checkpoint import Manifest, data_key, manifest_key, mark_key
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.job import CheckpointRef
 from tests.builders import NOON
@@ -99,3 +100,23 @@ def test_a_bucket_that_refuses_is_no_empty_bucket(bucket: Bucket) -> None:
 
     with pytest.raises(UnknownOutcomeError, match="NoSuchBucket"):
         elsewhere.newest(JOB, 1, after=None)
+
+
+def test_all_of_a_job_is_listed_and_what_is_deleted_is_gone(bucket: Bucket) -> None:
+    kept, gone = bucket.commit(2, 900), bucket.commit(2, 800)
+    data = data_key(JOB, 2, "save", "model.bin")
+    bucket.put(data, b"weights")
+    bucket.put(mark_key(gone), b"{}")
+    bucket.put(data_key("train-10", 2, "save", "model.bin"), b"another job's")
+    stored = S3Stored(lambda: bucket.s3, bucket.name)
+
+    found = stored.listing(JOB)
+    assert set(found.manifests) == {kept, gone}
+    assert {key: one.size for key, one in found.data.items()} == {data: 7}
+    assert found.marks == {gone}
+
+    stored.delete([gone, mark_key(gone), "jobs/train-1/data/000001/never/was.bin"])
+
+    again = stored.listing(JOB)
+    assert (set(again.manifests), set(again.data), again.marks) == ({kept}, {data}, frozenset())
+    assert stored.manifest(gone) is None

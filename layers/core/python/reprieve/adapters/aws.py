@@ -18,6 +18,7 @@ from reprieve.adapters.dynamodb_rows import DynamoRows
 from reprieve.adapters.dynamodb_watch import DynamoWatch
 from reprieve.adapters.ec2_fleet import Ec2Fleet
 from reprieve.adapters.s3_manifests import S3Manifests
+from reprieve.adapters.s3_stored import S3Stored
 from reprieve.adapters.sqs import SqsMail
 from reprieve.adapters.ssm import SsmSignals
 
@@ -92,6 +93,7 @@ class Adapters:
     signals: SsmSignals
     mail: SqsMail
     manifests: S3Manifests | None
+    stored: S3Stored | None
 
 
 def connect(
@@ -117,6 +119,7 @@ def connect(
         signals=SsmSignals(lambda: clients.ssm, ssm_document),
         mail=SqsMail(clients.sqs, orders_queue_url=orders_queue_url, work_queues=work_queues),
         manifests=S3Manifests(lambda: clients.s3, bucket) if bucket else None,
+        stored=S3Stored(lambda: clients.s3, bucket) if bucket else None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from reprieve.adapters import sdk
 from reprieve.adapters.s3_transfers import RANGE_BYTES, READ_BYTES, THREADS, Transfers
 from reprieve.domain.checkpoint import (
     FileEntry,
@@ -19,6 +20,7 @@ from reprieve.domain.checkpoint import (
     code_key,
     log_key,
     manifest_key,
+    manifest_of_mark,
     mark_key,
     own_manifests,
 )
@@ -28,7 +30,7 @@ from reprieve.ports.checkpoints import AbortedError, BadObjectError, Ledger, Mem
 if TYPE_CHECKING:
     import io
 
-    import boto3
+    from botocore.session import Session
     from mypy_boto3_s3 import S3Client
 
 MANIFEST_LIMIT_BYTES = 64 * 1024 * 1024
@@ -40,7 +42,7 @@ GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 TAKEN = frozenset({"PreconditionFailed", "412"})
 
 
-def s3_client(session: boto3.Session, *, endpoint_url: str | None = None) -> S3Client:
+def s3_client(session: Session, *, endpoint_url: str | None = None) -> S3Client:
     """
     Return a client that sends file bytes as they are.
 
@@ -58,7 +60,8 @@ def s3_client(session: boto3.Session, *, endpoint_url: str | None = None) -> S3C
         max_pool_connections=2 * THREADS,
         s3={"payload_signing_enabled": False},
     )
-    return session.client("s3", config=config, endpoint_url=endpoint_url)
+    client: S3Client = sdk.client(session, "s3", config=config, endpoint_url=endpoint_url)
+    return client
 
 
 class S3Checkpoints:
@@ -110,10 +113,7 @@ class S3Checkpoints:
     def marks(self, job: str) -> Mapping[str, str]:
         """Return the manifests that were set aside, each with the reason why."""
         prefix = mark_key(manifest_key(job, 0, 0)).rpartition("/")[0] + "/"
-        return {
-            key.replace("/set-aside/", "/manifests/", 1): self._reason(key)
-            for key in self._listed(prefix)
-        }
+        return {manifest_of_mark(key): self._reason(key) for key in self._listed(prefix)}
 
     def set_aside(self, manifest: str, reason: str, *, by: str) -> None:
         """Write it down, unless that was done before."""

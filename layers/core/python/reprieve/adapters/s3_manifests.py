@@ -38,7 +38,7 @@ class S3Manifests:
         # Fixed widths make S3's order the numeric one. A commit of step 0 is after nothing.
         start = prefix if after is None else known
         for key in own_manifests(self._listed(prefix, start), attempt)[:PROBES]:
-            manifest = self._read(key)
+            manifest = manifest_at(key, self._connect, self._bucket)
             if manifest and (after is None or manifest.step > after):
                 return CheckpointRef(manifest.step, key)
         return None
@@ -53,16 +53,17 @@ class S3Manifests:
             raise UnknownOutcomeError(f"list {prefix}: {code_of(error)}") from error
         return [entry["Key"] for entry in answer.get("Contents", ())]
 
-    def _read(self, key: str) -> Manifest | None:
-        """Return the manifest, None if it is none: a restore will say so, and of what."""
-        try:
-            with no_answer_is_unknown(f"read {key}"):
-                answer = self._connect().get_object(Bucket=self._bucket, Key=key)
-                body = answer["Body"].read(LIMIT_BYTES)
-            return Manifest.from_json(body, key=key)
-        except MalformedError:
+
+def manifest_at(key: str, connect: Callable[[], S3Client], bucket: str) -> Manifest | None:
+    """Return the manifest, None if it is none: a restore will say so, and of what."""
+    try:
+        with no_answer_is_unknown(f"read {key}"):
+            answer = connect().get_object(Bucket=bucket, Key=key)
+            body = answer["Body"].read(LIMIT_BYTES)
+        return Manifest.from_json(body, key=key)
+    except MalformedError:
+        return None
+    except ClientError as error:
+        if code_of(error) == GONE:
             return None
-        except ClientError as error:
-            if code_of(error) == GONE:
-                return None
-            raise UnknownOutcomeError(f"read {key}: {code_of(error)}") from error
+        raise UnknownOutcomeError(f"read {key}: {code_of(error)}") from error

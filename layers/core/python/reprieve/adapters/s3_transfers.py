@@ -137,12 +137,11 @@ class Transfers:
                 part.cancel()
             wait(sent)
             raise
-        parts = [{"PartNumber": n, "ETag": tag} for n, tag in sorted(ledger.parts.items())]
-        complete: Any = self._client.complete_multipart_upload
-        complete(
+        parts: Any = [{"PartNumber": n, "ETag": tag} for n, tag in sorted(ledger.parts.items())]
+        self._client.complete_multipart_upload(
             Bucket=self._bucket,
             Key=key,
-            UploadId=ledger.upload_id,
+            UploadId=ledger.upload_id or "",
             MultipartUpload={"Parts": parts},
         )
 

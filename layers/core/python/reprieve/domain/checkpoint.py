@@ -13,6 +13,7 @@ from reprieve.domain.errors import MalformedError
 MANIFEST_KEY = re.compile(
     r"jobs/(?P<job>[^/]+)/manifests/(?P<attempt>\d{6})-(?P<step>\d{12})\.json"
 )
+DATA_KEY = re.compile(r"jobs/[^/]+/data/(?P<attempt>\d{6})/")
 SHA256_HEX_DIGITS = 64
 
 
@@ -122,6 +123,17 @@ def data_key(job: str, attempt: int, save_id: str, path: str) -> str:
 def mark_key(manifest: str) -> str:
     """Return where it stands that *manifest* was set aside."""
     return manifest.replace("/manifests/", "/set-aside/", 1)
+
+
+def manifest_of_mark(mark: str) -> str:
+    """Return the manifest that *mark* is about."""
+    return mark.replace("/set-aside/", "/manifests/", 1)
+
+
+def data_attempt(key: str) -> int | None:
+    """Return the attempt that stored the bytes at *key*, None for any other name."""
+    match = DATA_KEY.match(key)
+    return int(match["attempt"]) if match else None
 
 
 def code_key(sha256: str) -> str:

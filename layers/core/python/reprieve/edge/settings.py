@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json
 from reprieve.domain.capacity import Pool, Strategy, Tier
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.economics.switches import Policy
+from reprieve.domain.retention import Retention
 
 Text = Annotated[str, Field(min_length=3)]
 
@@ -63,6 +64,11 @@ class Settings(BaseModel):
         """Every period of the system."""
         return NoticeClock.of_seconds(self.notice_seconds)
 
+    @property
+    def retention(self) -> Retention:
+        """What is kept of each job's checkpoints."""
+        return Retention()
+
     def domain_pools(self) -> dict[str, Pool]:
         """Return the pools as the use cases know them."""
         return {name: settings.pool(name) for name, settings in self.pools.items()}
@@ -91,3 +97,10 @@ class ReconcileSettings(Settings):
 
     checkpoints_bucket: Text
     ssm_document: Text
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 3
+    keep_every_steps: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept of each job's checkpoints."""
+        return Retention(self.keep_checkpoints, self.keep_every_steps)

@@ -54,6 +54,9 @@ def wire(settings: S, *, told: Callable[[Decision], None]) -> Wired[S]:
         signals=adapters.signals,
         mail=adapters.mail,
         manifests=adapters.manifests,
+        stored=adapters.stored,
     )
-    deployment = Deployment(settings.stack, pools, settings.subnets, settings.clock)
+    deployment = Deployment(
+        settings.stack, pools, settings.subnets, settings.clock, settings.retention
+    )
     return Wired(settings, UseCases(ports, deployment, told=told), clients.sqs)

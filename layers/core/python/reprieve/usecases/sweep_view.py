@@ -42,6 +42,7 @@ class Swept:
     reordered: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
+    collected: list[str] = field(default_factory=list)
     unfinished: int = 0
     failures: list[Exception] = field(default_factory=list)
 

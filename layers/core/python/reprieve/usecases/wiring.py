@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from reprieve.domain.capacity import Pool
 from reprieve.domain.clock import NoticeClock
+from reprieve.domain.retention import Retention
 from reprieve.domain.settlement import Decision
 from reprieve.ports.cloud import Fleet, Mail, Signals
 from reprieve.ports.hosts import HostStore, Watch
@@ -15,8 +16,10 @@ from reprieve.ports.jobs import JobStore
 from reprieve.ports.manifests import Manifests
 from reprieve.ports.orders import OrderStore
 from reprieve.ports.rows import Rows
+from reprieve.ports.stored import Stored
 from reprieve.usecases.adopt_strays import AdoptStrays
 from reprieve.usecases.census import TakeCensus
+from reprieve.usecases.collect_checkpoints import CollectCheckpoints, SweepCheckpoints
 from reprieve.usecases.end_reservation import EndReservation
 from reprieve.usecases.find_commits import FindCommits
 from reprieve.usecases.handle_notice import HandleNotice
@@ -52,6 +55,7 @@ class Ports:
     signals: Signals
     mail: Mail
     manifests: Manifests | None = None
+    stored: Stored | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Deployment:
     pools: Mapping[str, Pool]
     subnets: Mapping[str, str]
     clock: NoticeClock
+    retention: Retention = Retention()  # noqa: RUF009 - it is frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,15 @@ class UseCases:
         if ports.manifests:
             find = FindCommits(ports.rows, ports.jobs, ports.manifests, self.now)
             parts.append(SweepCommits(find))
+        if ports.stored:
+            collect = CollectCheckpoints(
+                ports.rows,
+                ports.stored,
+                self.deployment.retention,
+                grace=2 * clock.notice,
+                now=self.now,
+            )
+            parts.append(SweepCheckpoints(collect, clock))
         return Reconcile(
             pools=self.deployment.pools,
             look=look,
