@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reprieve.domain.checkpoint import manifest_key
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.host import Host, HostState, InstanceState
-from reprieve.domain.job import TERMINAL, Job, JobStatus
+from reprieve.domain.job import TERMINAL, CheckpointRef, Job, JobStatus
 from reprieve.domain.lease import Cause, Lease, LeaseState, Outcome, Phase
 from reprieve.domain.notice import NoticeKind
 from reprieve.domain.order import Order, OrderState
@@ -140,7 +141,7 @@ def test_a_successor_carries_the_sealed_lineage_and_the_next_number(found: Facts
 
 
 @given(held | ended_early)
-def test_the_pointer_only_rises_and_only_by_a_sealed_attempt(found: Facts) -> None:
+def test_the_pointer_rises_only_by_a_sealed_attempt(found: Facts) -> None:
     decision = settle(found)
     if isinstance(decision, Move | End) and decision.job.checkpoint != found.job.checkpoint:
         assert found.lease
@@ -149,6 +150,42 @@ def test_the_pointer_only_rises_and_only_by_a_sealed_attempt(found: Facts) -> No
         assert decision.job.checkpoint.step > (
             found.job.checkpoint.step if found.job.checkpoint else -1
         )
+
+
+def passed_over(*, outcome: Outcome) -> tuple[Job, End]:
+    """End an attempt that began at 20, because what was committed up to step 60 was bad."""
+    bad = CheckpointRef(60, manifest_key("job-1", 1, 60))
+    job = a_job(attempt=2, status=JobStatus.RUNNING, checkpoint=bad)
+    lease = a_lease(
+        job,
+        state=LeaseState.DONE,
+        holder=a_holder(),
+        sealed_attempt=2,
+        base=manifest_key("job-1", 1, 20),
+        pointer=bad.manifest,
+        restored_step=20,
+        step=45,
+        committed_step=40,
+        committed_manifest=manifest_key("job-1", 2, 40),
+        outcome=outcome,
+        cause=Cause.DONE if outcome is Outcome.FINISHED else Cause.STOP,
+    )
+    decision = settle(Facts(job, lease, a_host()))
+    assert isinstance(decision, End)
+    return job, decision
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.INTERRUPTED])
+def test_an_attempt_that_began_below_a_bad_checkpoint_has_the_newest_one(outcome: Outcome) -> None:
+    _, end = passed_over(outcome=outcome)
+    assert end.job.checkpoint == CheckpointRef(40, manifest_key("job-1", 2, 40))
+
+
+@pytest.mark.parametrize(("outcome", "lost"), [(Outcome.FINISHED, 40), (Outcome.INTERRUPTED, 45)])
+def test_the_steps_of_bad_checkpoints_are_lost_ones(outcome: Outcome, lost: int) -> None:
+    job, end = passed_over(outcome=outcome)
+    assert end.ended.steps_lost == lost
+    assert end.job.steps_lost == job.steps_lost + lost
 
 
 @given(ended_early)

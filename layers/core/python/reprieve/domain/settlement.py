@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from reprieve.domain.checkpoint import step_of
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.economics.recall import SuccessRate
 from reprieve.domain.host import Host, HostState, InstanceState, Market
@@ -419,7 +420,7 @@ def _next_attempt(
 def _finish(
     facts: Facts, lease: Lease, job: Job, *, now: datetime, reason: str, cause: Cause
 ) -> End:
-    lost = _lost_steps(lease)
+    lost, again = _lost_steps(lease), _passed_over(lease)
     under_notice = facts.host is not None and _under_notice(facts.host)
     ended = replace(
         _attempt(lease, facts.host),
@@ -429,17 +430,17 @@ def _finish(
         restored_step=lease.restored_step,
         last_step=lease.step,
         committed_step=lease.committed_step,
-        steps_lost=lost,
+        steps_lost=lost + again,
     )
     event = Event(
         now,
         "ended",
         reason,
         lease.key.attempt,
-        {"cause": cause, "step": lease.step, "durable": lease.durable_step, "lost": lost},
+        {"cause": cause, "step": lease.step, "durable": lease.durable_step, "lost": lost + again},
     )
     return End(
-        job=replace(job, updated_at=now),
+        job=replace(job, updated_at=now, steps_lost=job.steps_lost + again),
         ended=ended,
         reason=reason,
         events=(event,),
@@ -517,10 +518,18 @@ def _why_requeued(job: Job, moved: Job, lease: Lease, cause: Cause) -> str:
 
 
 def _with_pointer(job: Job, lease: Lease) -> Job:
-    """Raise the pointer to what the holder committed; only a sealed attempt's commits count."""
+    """
+    Set the pointer to what the holder committed; only a sealed attempt's commits count.
+
+    It rises within an attempt. The next one may have begun below it, because what it
+    named was bad.
+    """
     if not lease.sealed or lease.committed_step is None or lease.committed_manifest is None:
         return job
-    if job.checkpoint and job.checkpoint.step >= lease.committed_step:
+    stands = job.checkpoint
+    place = step_of(stands.manifest) if stands else None
+    earlier = place is not None and place[0] < lease.key.attempt
+    if stands and stands.step >= lease.committed_step and not earlier:
         return job
     return replace(job, checkpoint=CheckpointRef(lease.committed_step, lease.committed_manifest))
 
@@ -533,6 +542,14 @@ def _lost_steps(lease: Lease) -> int:
     if lease.step is None or lease.outcome is Outcome.FINISHED:
         return 0
     return max(0, lease.step - (lease.durable_step or 0))
+
+
+def _passed_over(lease: Lease) -> int:
+    """Return the steps of bad checkpoints: from what was known on arming to what was whole."""
+    known = step_of(lease.pointer) if lease.pointer else None
+    if known is None or lease.restored_step is None or not lease.sealed:
+        return 0
+    return max(0, known[1] - lease.restored_step)
 
 
 def _under_notice(host: Host) -> bool:
