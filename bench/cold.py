@@ -76,8 +76,8 @@ LATER = {
 }
 AGENT = (
     "import reprieve_agent.__main__ as agent; "
-    "session = agent.boto3.Session(botocore_session=agent.sdk.session('us-east-1')); "
-    "clients = [session.client(name) for name in ('dynamodb', 'sqs', 'sqs')]; "
+    "session = agent.sdk.session('us-east-1'); "
+    "clients = [session.create_client(name) for name in ('dynamodb', 'sqs', 'sqs')]; "
     "store = agent.S3Checkpoints(agent.s3_client(session), 'checkpoints')"
 )
 REPORT = (

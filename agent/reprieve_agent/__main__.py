@@ -8,8 +8,8 @@ import signal
 import sys
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
-import boto3
 from botocore.config import Config as ClientConfig
 
 from reprieve.adapters import sdk
@@ -45,6 +45,9 @@ from reprieve_agent.surroundings import Host, Outside
 from reprieve_agent.systemd_supervisor import SystemdSupervisor
 from reprieve_agent.work import LONG_POLL_SECONDS, WorkQueue
 
+if TYPE_CHECKING:
+    from botocore.session import Session
+
 log = logging.getLogger("reprieve_agent")
 
 CANNOT_START = 1
@@ -61,7 +64,7 @@ def main() -> int:
         boot_id = config.boot_id()
         client = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
         identity = wait_for_identity(client, patience=config.clock.boot)
-        session = boto3.Session(botocore_session=sdk.session(config.aws_region))
+        session = sdk.session(config.aws_region)
         wait_for_credentials(session, patience=config.clock.boot)
     except (ConfigError, MetadataError) as error:
         log.error("agent can't start", extra={"error": str(error)})  # noqa: TRY400
@@ -77,7 +80,7 @@ def main() -> int:
     return 0
 
 
-def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.Session) -> None:
+def serve(config: Config, metadata: MetadataClient, host: Host, session: Session) -> None:
     """Wire and run."""
     instance_id = host.identity.instance_id
     inbox = Inbox()
@@ -88,7 +91,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.S
         emit=lambda notice: inbox.put(on.NoticeSeen(notice)),
     )
     quick = _client_config(config)
-    table = Table(session.client("dynamodb", config=quick), config.jobs_table)
+    table = Table(sdk.client(session, "dynamodb", config=quick), config.jobs_table)
     desk = LeaseDesk(
         DynamoHostLeases(table),
         Holder(instance_id, host.boot_id),
@@ -96,11 +99,11 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.S
         inbox.put,
         metadata_answers=lambda: watcher.answers,
     )
-    sqs = session.client("sqs", config=quick)
+    sqs = sdk.client(session, "sqs", config=quick)
     reports = Reports(sqs, config.reports_queue_url, instance_id)
     polling = ClientConfig(read_timeout=LONG_POLL_SECONDS + 10, connect_timeout=5)
     work = WorkQueue(
-        session.client("sqs", config=polling),
+        sdk.client(session, "sqs", config=polling),
         config.work_queue_url,
         inbox.put,
         config.clock.notice,
@@ -117,7 +120,7 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: boto3.S
         role=JobRole(config.job_role_arn, config.aws_region) if config.job_role_arn else None,
         gpus=Gpus(_gpus_expected(host.identity.type)) if systemd else None,
         log_group=(
-            LogGroup(config.log_group, partial(session.client, "logs", config=quick))
+            LogGroup(config.log_group, partial(sdk.client, session, "logs", config=quick))
             if config.log_group
             else None
         ),

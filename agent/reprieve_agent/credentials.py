@@ -24,7 +24,6 @@ from pathlib import Path
 from socketserver import BaseServer, TCPServer
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config as ClientConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -263,10 +262,10 @@ class JobRole:
 
     def _sts(self) -> STSClient:
         """Return a client with the host's own credentials, made when a job first asks."""
-        if self._client is None:
-            session = boto3.Session(botocore_session=sdk.session(self._region))
-            self._client = session.client("sts", config=CLIENT)
-        return self._client
+        client = self._client
+        if client is None:
+            client = self._client = sdk.client(sdk.session(self._region), "sts", config=CLIENT)
+        return client
 
 
 def session_name(job: str) -> str:

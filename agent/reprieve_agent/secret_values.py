@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.adapters import sdk
@@ -23,6 +22,9 @@ from reprieve.ports.checkpoints import AbortedError
 from reprieve_agent.code import SetupError
 from reprieve_agent.credentials import CLIENT, CallError, Credentials, JobRole
 from reprieve_agent.places import Places
+
+if TYPE_CHECKING:
+    from botocore.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +111,8 @@ def _read(name: str, arn: str, credentials: Credentials) -> str:
     raise SetupError(f"secret {name}: not the ARN of a Secrets Manager secret or an SSM parameter")
 
 
-def _from_secrets_manager(name: str, arn: str, session: boto3.Session) -> str:
-    client: Any = session.client("secretsmanager", config=CLIENT)
+def _from_secrets_manager(name: str, arn: str, session: Session) -> str:
+    client = sdk.client(session, "secretsmanager", config=CLIENT)
     try:
         answer = client.get_secret_value(SecretId=arn)
     except (ClientError, BotoCoreError) as error:
@@ -123,22 +125,21 @@ def _from_secrets_manager(name: str, arn: str, session: boto3.Session) -> str:
     return value
 
 
-def _from_parameter(arn: str, session: boto3.Session) -> str:
-    client = session.client("ssm", config=CLIENT)
+def _from_parameter(arn: str, session: Session) -> str:
+    client = sdk.client(session, "ssm", config=CLIENT)
     try:
         answer = client.get_parameter(Name=arn, WithDecryption=True)
     except (ClientError, BotoCoreError) as error:
         raise CallError.of("GetParameter", error) from None
     finally:
         client.close()
-    return answer["Parameter"]["Value"]
+    return str(answer["Parameter"]["Value"])
 
 
-def _session(credentials: Credentials, *, region: str) -> boto3.Session:
+def _session(credentials: Credentials, *, region: str) -> Session:
     """Return a session with nothing but the job's credentials: the host's own never read these."""
-    return boto3.Session(
-        aws_access_key_id=credentials.access_key_id,
-        aws_secret_access_key=credentials.secret_access_key,
-        aws_session_token=credentials.session_token,
-        botocore_session=sdk.session(region),
+    session = sdk.session(region)
+    session.set_credentials(
+        credentials.access_key_id, credentials.secret_access_key, credentials.session_token
     )
+    return session

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
+from botocore.session import Session
 from botocore.stub import Stubber
 
 from reprieve.adapters.s3_checkpoints import S3Checkpoints, s3_client
@@ -52,12 +52,11 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
     client.close()
 
 
-def _session(account: dict[str, str]) -> boto3.Session:
-    return boto3.Session(
-        aws_access_key_id=account["aws_access_key_id"],
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
+def _session(account: dict[str, str]) -> Session:
+    session = Session()
+    session.set_config_variable("region", "us-east-1")
+    session.set_credentials(account["aws_access_key_id"], "test")
+    return session
 
 
 def an_entry(body: bytes = BODY, path: str = "model.bin") -> FileEntry:

@@ -58,6 +58,11 @@ def session(region: str | None = None) -> Session:
     return made
 
 
+def client(session: Session, service: str, **options: Any) -> Any:
+    """Return a client of botocore's own; boto3, which would add 3 MiB, isn't between."""
+    return session.create_client(service, **options)
+
+
 def _preferred(made: Session) -> list[str]:
     """Return the folders of ``AWS_DATA_PATH``, read as botocore reads it."""
     named: str = made.get_config_variable("data_path") or ""
