@@ -9,7 +9,10 @@ all. Without ``torch.distributed`` everything here works for the one process the
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import importlib
+import random
+import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
@@ -82,6 +85,29 @@ class Ranks:
                 yield folder
         if self.job.rank != 0:
             self.job.answered()
+
+
+def random_state() -> dict[str, Any]:
+    """Return every random state of this process, in a form that ``torch.save`` keeps safely."""
+    state = {
+        "python": random.getstate(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        state["numpy"] = (kind, keys.tolist(), *rest)
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Go on drawing where ``random_state`` was called."""
+    random.setstate(state["python"])
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    if "numpy" in state:
+        importlib.import_module("numpy").random.set_state(state["numpy"])
 
 
 def _together() -> bool:

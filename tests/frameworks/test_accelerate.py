@@ -1,0 +1,23 @@
+"""A loop with Accelerate, asked to leave in the middle of an epoch."""
+
+import pytest
+
+from tests.frameworks.driver import EXAMPLES, Driver, digest
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
+
+SCRIPT = EXAMPLES / "accelerate_loop.py"
+
+
+def test_a_loop_whose_order_an_epoch_decides_ends_as_if_it_had_not_been_interrupted(
+    driver: Driver,
+) -> None:
+    expected = driver.alone(SCRIPT)
+    agent = driver.agent()
+    step = driver.interrupt(agent, SCRIPT, "--step-seconds", "0.02")
+    following = agent.successor()
+    driver.start(following, SCRIPT).finish()
+
+    assert 0 < step < 120
+    assert following.read("done.json") == {"v": 1, "step": 120}
+    assert digest(driver.root / "on-2" / "model.pt") == digest(expected / "model.pt")
