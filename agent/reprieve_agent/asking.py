@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from reprieve.domain.lease import Cause
 from reprieve.protocol import Scalar
+from reprieve_agent import estimator
 from reprieve_agent.clock import Now
 from reprieve_agent.periods import Periods
 from reprieve_agent.state import AckState, Mark, Request, RequestKind, Stage, Tenure
@@ -42,6 +43,28 @@ def to_leave(
         deadline=asked.deadline,
         term_at=asked.term_at,
     )
+
+
+def weighed(tenure: Tenure, request: Request, *, periods: Periods, now: Now) -> Request:
+    """
+    Return *request* with the estimator's word on it; the first word on a request stands.
+
+    Unasked, the job is let be until there is no time left for anything but the last report.
+    """
+    if request.verdict:
+        return request
+    verdict = estimator.judge(
+        tenure.estimates,
+        left=request.deadline - now.boot,
+        margin=periods.reserve,
+        step=tenure.step,
+        durable_step=tenure.committed_step or tenure.base_step,
+        pending=max(tenure.uploading, default=None),
+    )
+    if verdict.choice is estimator.Choice.EMERGENCY:
+        return replace(request, verdict=verdict.text)
+    save_by = max(now.boot, request.deadline - periods.reserve)
+    return replace(request, verdict=verdict.text, unasked=True, save_by=save_by)
 
 
 def to_go_on(
@@ -91,7 +114,7 @@ def kill_at(request: Request, periods: Periods) -> float:
 def term_at(tenure: Tenure) -> float | None:
     """Return when to send SIGTERM to a job that doesn't hear; it could abort a good save."""
     request = tenure.request
-    deaf = request is not None and request.ack is None and not request.termed
+    deaf = request is not None and request.open and request.ack is None and not request.termed
     return request.term_at if request and deaf and tenure.process else None
 
 
@@ -145,6 +168,7 @@ def receipt(tenure: Tenure, now: Now) -> dict[str, Scalar]:
         "bytes": tenure.upload_bytes,
         "upload_s": None if seconds is None else round(seconds, 3),
         "digest": tenure.committed_digest,
+        "verdict": request.verdict or None,
         "termed": request.termed,
         "killed": request.killed,
     }

@@ -106,7 +106,8 @@ class Machine(Rules):
             case on.JobReady():
                 return running.ready(state, tenure)
             case on.JobProgress():
-                return with_tenure(state, replace(tenure, step=event.step)), ()
+                estimates = tenure.estimates.progressed(event.step, now.boot)
+                return with_tenure(state, replace(tenure, step=event.step, estimates=estimates)), ()
             case on.JobAcked():
                 return running.acked(self, state, tenure, event, now)
             case on.CheckpointFound():

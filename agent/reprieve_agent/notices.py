@@ -169,7 +169,10 @@ def _ask_to_leave(
     )
     if request is None:
         return state, ()
+    request = asking.weighed(tenure, request, periods=rules.periods, now=now)
     asked = replace(tenure, request=request, last_request=now.boot)
+    if request.unasked:
+        return with_tenure(state, asked), ()
     ask = do.Ask(tenure.key, request, tenure.process, wake=request.open)
     return with_tenure(state, asked), (ask,)
 

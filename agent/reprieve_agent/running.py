@@ -79,6 +79,11 @@ def committed(rules: Rules, state: State, tenure: Tenure, event: on.Committed, n
         committed_digest=event.digest,
         upload_bytes=event.bytes,
         upload_seconds=event.seconds,
+        estimates=tenure.estimates.saved(
+            sent=event.sent,
+            sent_seconds=event.sent_seconds,
+            save_seconds=event.save_seconds,
+        ),
     )
     tenure = saving.made_durable(tenure, event.step, upload_seconds=event.seconds, now=now)
     data: dict[str, Scalar] = {

@@ -9,6 +9,7 @@ from reprieve.domain.economics.hosting import SaveCost, Terms
 from reprieve.domain.lease import Cause, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Channel, Notice
 from reprieve.ports.leases import Progress
+from reprieve_agent.estimator import Estimates
 
 
 class Stage(StrEnum):
@@ -71,7 +72,8 @@ class Request:
     One request to the job, and how far it got. All times are on the boot clock.
 
     ``since`` is when the notice was seen, ``save_by`` when a save must have ended so that
-    its upload still fits, ``deadline`` when the work must have ended.
+    its upload still fits, ``deadline`` when the work must have ended. *unasked*: no save
+    would be durable in time, so the job isn't told and trains on; *verdict* says why.
     """
 
     id: str
@@ -87,12 +89,14 @@ class Request:
     termed: bool = False
     killed: bool = False
     linger_until: float | None = None
+    unasked: bool = False
+    verdict: str = ""
     marks: tuple[tuple[str, float], ...] = ()
 
     @property
     def open(self) -> bool:
         """Whether the job still owes an answer."""
-        return self.ack in {None, AckState.SAVING}
+        return not self.unasked and self.ack in {None, AckState.SAVING}
 
     @property
     def exits(self) -> bool:
@@ -143,6 +147,7 @@ class Tenure:
     last_save: float | None = None  # when the job's newest checkpoint was found
     durable_at: float | None = None  # when what is durable of this attempt was saved
     cost: SaveCost = field(default_factory=SaveCost)
+    estimates: Estimates = field(default_factory=Estimates)
     advices: int = 0
     periodic: int = 0
     step: int | None = None

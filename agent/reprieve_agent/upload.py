@@ -105,7 +105,8 @@ class Uploads:
         if folder is None:
             raise NotWholeError(f"step-{step} is gone")
         with checkpoint.opened(folder, step) as (manifest, files):
-            entries, sent = self._store_files(step, files, stop)
+            unmeasured = threading.Event()
+            entries, sent = self._store_files(step, files, stop, unmeasured)
             uploaded = boot_seconds()
             standing = self._write_manifest(manifest, entries, stop)
         self.ledgers.close(step)
@@ -118,17 +119,22 @@ class Uploads:
             seconds=boot_seconds() - began,
             uploaded=uploaded,
             sent=sent,
-            sent_seconds=uploaded - began,
+            sent_seconds=None if unmeasured.is_set() else uploaded - began,
             save_seconds=manifest.seconds,
         )
 
     def _store_files(
-        self, step: int, files: tuple[OpenFile, ...], stop: threading.Event
+        self,
+        step: int,
+        files: tuple[OpenFile, ...],
+        stop: threading.Event,
+        unmeasured: threading.Event,
     ) -> tuple[tuple[FileEntry, ...], int]:
         """
         Check and send side by side, the largest first; nothing counts before all is done.
 
-        Return the files' entries, and how many bytes had to be sent for them.
+        Return the files' entries, and how many bytes had to be sent for them. *unmeasured* is
+        set when the time it took says nothing about the link.
         """
         known = self._known(stop)
         save_id = uuid.uuid4().hex
@@ -143,7 +149,7 @@ class Uploads:
         }
         with ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="file") as pool:
             sent = {
-                content: pool.submit(self._send, step, file, save_id, stopped)
+                content: pool.submit(self._send, step, file, save_id, stopped, unmeasured)
                 for content, file in new.items()
             }
             checked = [pool.submit(file.verify, stopped) for file in largest_first]
@@ -184,21 +190,33 @@ class Uploads:
                 self._newest = self._newest or newest
         return {(f.sha256, f.size): f.key for f in newest.files} if newest else {}
 
-    def _send(self, step: int, file: OpenFile, save_id: str, stopped: Callable[[], bool]) -> str:
+    def _send(
+        self,
+        step: int,
+        file: OpenFile,
+        save_id: str,
+        stopped: Callable[[], bool],
+        unmeasured: threading.Event,
+    ) -> str:
         about = file.about
         early = self._ahead.take(file.descriptor)
         if early is not None:
+            unmeasured.set()
             return early
         fresh = data_key(self.key.job, self.key.attempt, save_id, about.path)
         ledger = self.ledgers.of(step, about.sha256, key=fresh)
+        if ledger.done or ledger.upload_id:
+            unmeasured.set()
         if not ledger.done:
-            _until_known(
+            repeated = _until_known(
                 lambda: self.store.put_file(
                     ledger.key, file.handle, ledger=ledger, stopped=stopped
                 ),
                 what=ledger.key,
                 stopped=stopped,
             )
+            if repeated:
+                unmeasured.set()
             ledger.end()
         return ledger.key
 
@@ -245,11 +263,13 @@ class Uploads:
         raise AbortedError("the commit was called off")
 
 
-def _until_known(call: Callable[[], None], *, what: str, stopped: Callable[[], bool]) -> None:
-    """Repeat *call* over passing trouble until it is stopped."""
+def _until_known(call: Callable[[], None], *, what: str, stopped: Callable[[], bool]) -> bool:
+    """Repeat *call* over passing trouble until it is stopped; tell whether it was repeated."""
     pause = FIRST_PAUSE_SECONDS
     waiting = threading.Event()
+    tries = 0
     while not stopped():
+        tries += 1
         try:
             call()
         except UnknownOutcomeError as error:
@@ -257,7 +277,7 @@ def _until_known(call: Callable[[], None], *, what: str, stopped: Callable[[], b
             waiting.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             continue
-        return
+        return tries > 1
     raise AbortedError(f"the transfer of {what} was called off")
 
 

@@ -171,7 +171,8 @@ def _saving(report: Report, key: LeaseKey) -> list[Event]:
         at = report.at - timedelta(seconds=released - seconds)
         events.append(Event(at, kind, _at_step(kind, data), key.attempt, data))
     stages = ", ".join(f"{stage} {s:.1f} s" for stage, s in reached.items() if s is not None)
-    words = f"receipt, from the request on: {stages}{_heard(told)}"
+    verdict = f"; {told['verdict']}" if told.get("verdict") else ""
+    words = f"receipt, from the request on: {stages}{_heard(told)}{verdict}"
     events.append(Event(report.at, "receipt", words, key.attempt, dict(told)))
     return events
 
