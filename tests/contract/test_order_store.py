@@ -79,7 +79,8 @@ def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
     stores.rows.commit([Chill(POOL, SPOT_A, Cold(at(180), "dry"))])
     stores.rows.commit([Chill(POOL, SPOT_B, Cold(at(60), "taken"))])
     for _ in range(2):
-        stores.rows.commit([Remember(POOL, SPOT_B, History(hours=1.5, launches_tried=1))])
+        life = History(hours=1.5, launches_tried=1, advised=1, advised_rightly=1)
+        stores.rows.commit([Remember(POOL, SPOT_B, life)])
     quotes = Quotes.of({("g5.xlarge", "us-east-1a"): 0.4}, at=at(5))
     stores.rows.commit([PutQuotes(POOL, quotes)])
 
@@ -88,7 +89,7 @@ def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
         hosts={HOST: host},
         orders={("job-1", 1): order},
         cold={SPOT_A: Cold(at(180), "dry"), SPOT_B: Cold(at(60), "taken")},
-        history={(SPOT_B.type, SPOT_B.zone): History(hours=3.0, launches_tried=2)},
+        history={(SPOT_B.type, SPOT_B.zone): life + life},
         quotes=quotes,
     )
     assert stores.orders.listing("elsewhere") == Listing()

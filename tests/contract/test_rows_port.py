@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from reprieve.domain.capacity import Cold
+from reprieve.domain.economics.hosting import Terms
+from reprieve.domain.economics.switches import Policy
 from reprieve.domain.errors import StaleError
 from reprieve.domain.host import HostState
 from reprieve.domain.job import JobStatus
@@ -346,6 +348,14 @@ def test_a_second_adoption_leaves_what_the_host_holds(stores: Stores) -> None:
     stores.rows.commit([PutHolds(HOST)])
 
     assert everything(stores).holds[HOST] == Holds(HOST, frozenset({held.key}), 1)
+
+
+def test_what_a_host_was_told_on_landing_comes_with_its_beat_and_stays(stores: Stores) -> None:
+    told = Terms(hazard_per_hour=0.125, launched_at=NOON, off=(Policy.ADVICE, Policy.INTERVAL))
+    stores.rows.commit([PutHost(a_host(), new=True), PutHolds(HOST, told)])
+    stores.rows.commit([PutHolds(HOST)])
+
+    assert stores.leases.idle(HOST) == Holds(HOST, beat=1, terms=told)
 
 
 def test_what_only_a_stranger_let_go_is_no_row_of_ours(stores: Stores) -> None:

@@ -269,7 +269,7 @@ class InMemoryRows:
                 rows.host_rows[host.instance_id] = after
             case PutHolds(instance_id, terms):
                 known = rows.holds_rows.get(instance_id, Holds(instance_id))
-                rows.holds_rows[instance_id] = replace(known, terms=terms)
+                rows.holds_rows[instance_id] = replace(known, terms=terms or known.terms)
             case PutOrder(order, _):
                 rows.order_rows[order.job, order.attempt] = order
             case PutTry(tried, new):
