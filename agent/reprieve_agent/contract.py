@@ -107,12 +107,13 @@ def wake(places: Places, *, root: int | None, marker: str) -> int:
 
     The job names them, so each must be one of its own and the very process that registered.
     """
-    job = processes.of_job(root, marker)
     woken = 0
     for ready in _matching(places.contract, READY_NAME):
         said = read_json(ready, limit_bytes=SMALL_FILE_BYTES) or {}
         pid, ticks = said.get("pid"), said.get("start_ticks")
-        if isinstance(pid, int) and isinstance(ticks, int) and pid in job:
+        if not (isinstance(pid, int) and isinstance(ticks, int)):
+            continue
+        if processes.is_of_job(pid, root, marker):
             woken += processes.send(pid, ticks, signal.SIGUSR1)
     return woken
 

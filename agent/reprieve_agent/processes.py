@@ -68,6 +68,22 @@ def of_job(root: int | None, marker: str) -> set[int]:
     return found - {os.getpid(), root}
 
 
+def is_of_job(pid: int, root: int | None, marker: str) -> bool:
+    """Whether *pid* is one of those, without a look at every process of the host."""
+    if pid in {os.getpid(), root}:
+        return False
+    if marker.encode() in _environment(pid):
+        return True
+    seen: set[int] = set()
+    while root is not None and pid > 1 and pid not in seen:
+        seen.add(pid)
+        stat = _stat(pid)
+        pid = int(stat[PPID]) if stat else 0
+        if pid == root:
+            return True
+    return False
+
+
 def kill_job(root: int | None, marker: str, *, patience_seconds: float) -> bool:
     """SIGKILL until none is left; False if some survived *patience_seconds*."""
     ends = time.monotonic() + patience_seconds

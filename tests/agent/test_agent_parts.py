@@ -406,6 +406,17 @@ def test_fault_20_only_a_process_of_the_job_that_registered_is_woken(
     assert sleeper.stdout.readline() == b"woken\n"
 
 
+def test_a_process_that_cleared_its_environment_is_known_by_its_ancestors(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    stranger = "REPRIEVE_TOKEN=another"
+
+    assert processes.is_of_job(sleeper.pid, os.getpid(), stranger)
+    assert not processes.is_of_job(sleeper.pid, None, stranger)
+    assert not processes.is_of_job(os.getppid(), os.getpid(), stranger)
+    assert not processes.is_of_job(sleeper.pid, sleeper.pid, stranger)  # the keeper itself
+
+
 def test_a_request_tells_its_deadlines_on_both_clocks(places: Places) -> None:
     play = running()
     play.tell(on.StopAsked())
