@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
     from mypy_boto3_s3 import S3Client
+
+
+CHUNK_BYTES = 1024 * 1024
 
 
 class Objects(Protocol):
@@ -24,6 +27,9 @@ class Objects(Protocol):
 
     def read(self, key: str, *, start: int = 0) -> bytes | None:
         """Return the bytes from *start* on (none if there are no more); None: no such object."""
+
+    def chunks(self, key: str) -> Iterator[bytes] | None:
+        """Return the object piece by piece, or None: no such object."""
 
     def put_new(self, key: str, file: Path) -> bool:
         """Upload *file* unless the key exists; tell whether it was uploaded."""
@@ -64,6 +70,16 @@ class S3Objects:
                 return None
             raise
         return answer["Body"].read()
+
+    def chunks(self, key: str) -> Iterator[bytes] | None:
+        """Read the object a mebibyte at a time."""
+        try:
+            answer = self.client.get_object(Bucket=self.bucket, Key=key)
+        except self.client.exceptions.ClientError as error:
+            if _status(error) == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return iter(answer["Body"].iter_chunks(CHUNK_BYTES))
 
     def put_new(self, key: str, file: Path) -> bool:
         """Ask first, because the answer is small and the file may not be; then put if new."""

@@ -16,6 +16,7 @@ from reprieve.ports.hosts import HostStore, Watch
 from reprieve.ports.jobs import JobStore
 from reprieve.ports.orders import OrderStore
 from reprieve.ports.rows import Rows
+from reprieve.ports.stored import Stored
 from reprieve.usecases.retire import Retire
 from reprieve.usecases.settle import Settle
 from reprieve_cli.errors import BadInputError
@@ -92,6 +93,7 @@ class Cloud:
     stop_launching: Callable[[], None]
     watch: Watch
     announce: Callable[[Mapping[str, Any]], None]
+    stored: Stored
 
     @property
     def settle(self) -> Settle:

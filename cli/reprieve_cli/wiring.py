@@ -93,6 +93,7 @@ def wire(stack: Stack, of: Session) -> Cloud:
     from reprieve.adapters.dynamodb_rows import DynamoRows
     from reprieve.adapters.dynamodb_watch import DynamoWatch
     from reprieve.adapters.ec2_fleet import Ec2Fleet
+    from reprieve.adapters.s3_stored import S3Stored
     from reprieve.adapters.sqs import SqsMail
     from reprieve_cli.objects import S3Objects
 
@@ -104,6 +105,7 @@ def wire(stack: Stack, of: Session) -> Cloud:
         orders_queue_url=stack.orders_url,
         work_queues={pool.name: pool.work_queue_url for pool in stack.pools.values()},
     )
+    bucket = client("s3", of)
     fleet = Ec2Fleet(lambda: client("ec2", of), stack=stack.name, zones=())
     return Cloud(
         stack=stack,
@@ -112,12 +114,13 @@ def wire(stack: Stack, of: Session) -> Cloud:
         orders=orders,
         hosts=hosts,
         mail=mail,
-        objects=S3Objects(client("s3", of), stack.bucket),
+        objects=S3Objects(bucket, stack.bucket),
         now=now,
         fleet=fleet,
         stop_launching=lambda: _stop(client("lambda", of), stack.outputs["ReplaceHostFunction"]),
         watch=DynamoWatch(table),
         announce=lambda event: _announce(queues, stack.outputs["IntakeQueueUrl"], event),
+        stored=S3Stored(lambda: bucket, stack.bucket),
     )
 
 

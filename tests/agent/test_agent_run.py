@@ -783,7 +783,7 @@ def test_a_job_runs_as_its_own_user_from_setup_to_resume(cloud: Cloud, open_fold
     script = """
         import hashlib, json, os, pathlib
         folder = pathlib.Path(os.environ["REPRIEVE_CKPT_DIR"])
-        resumed = [p.read_text() for p in pathlib.Path(os.environ["REPRIEVE_RESUME_DIR"]).iterdir()]
+        resumed = [p.read_text() for p in pathlib.Path(os.environ["REPRIEVE_RESUME_DIR"]).glob("w")]
         print(os.getuid(), os.getgid(), os.environ["HOME"], os.environ["USER"], resumed)
         part = folder / ".step-1.part"
         part.mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import pytest
 
 from reprieve.adapters.memory import Memory
 from reprieve.domain.capacity import Pool, Tier
+from reprieve.domain.checkpoint import Manifest, manifest_of_mark
+from reprieve.ports.stored import Listing, Object
 from reprieve_cli.app import run
 from reprieve_cli.stack import Cloud, Stack
 from tests.builders import POOL, at
@@ -35,12 +37,40 @@ class InMemoryObjects:
         body = self.bodies.get(key)
         return None if body is None else body[start:]
 
+    def chunks(self, key: str) -> Iterator[bytes] | None:
+        body = self.bodies.get(key)
+        return None if body is None else iter([body[at : at + 7] for at in range(0, len(body), 7)])
+
     def put_new(self, key: str, file: Path) -> bool:
         if key in self.bodies:
             return False
         self.bodies[key] = file.read_bytes()
         self.uploads += 1
         return True
+
+
+@dataclass
+class InMemoryStored:
+    """``Stored`` over the same bytes, which lie there for an hour already."""
+
+    bodies: dict[str, bytes]
+
+    def listing(self, job: str) -> Listing:
+        def below(folder: str) -> dict[str, Object]:
+            prefix = f"jobs/{job}/{folder}/"
+            found = {k: v for k, v in self.bodies.items() if k.startswith(prefix)}
+            return {key: Object(len(body), at(-3000)) for key, body in found.items()}
+
+        marks = frozenset(manifest_of_mark(key) for key in below("set-aside"))
+        return Listing(below("manifests"), below("data"), marks)
+
+    def manifest(self, key: str) -> Manifest | None:
+        body = self.bodies.get(key)
+        return Manifest.from_json(body, key=key) if body else None
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.bodies.pop(key, None)
 
 
 @dataclass
@@ -118,6 +148,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         stop_launching=lambda: stopped.append(True),
         watch=memory.watch,
         announce=announced.append,
+        stored=InMemoryStored(objects.bodies),
     )
     return Cli(memory, objects, cloud, capsys, lambda: cloud, stopped, announced)
 

@@ -21,30 +21,10 @@ from reprieve_cli.drill.stage import Stage
 from reprieve_cli.local.control import WorldClient
 from reprieve_cli.stack import Cloud, Stack
 from tests.builders import POOL
+from tests.cli.conftest import InMemoryObjects, InMemoryStored
 from tests.usecases.story import Host, Story
 
 IMPATIENT = Patience(step=0.05, end=0.05, rest=0.0)
-
-
-class InMemoryObjects:
-    """``Objects``: a dictionary of bytes."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, bytes] = {}
-
-    def uri(self, key: str) -> str:
-        return f"s3://bucket/{key}"
-
-    def sizes(self, prefix: str) -> dict[str, int]:
-        return {k: len(v) for k, v in sorted(self.bodies.items()) if k.startswith(prefix)}
-
-    def read(self, key: str, *, start: int = 0) -> bytes | None:
-        body = self.bodies.get(key)
-        return None if body is None else body[start:]
-
-    def put_new(self, key: str, file: Path) -> bool:
-        self.bodies.setdefault(key, file.read_bytes())
-        return True
 
 
 @dataclass(frozen=True)
@@ -122,6 +102,7 @@ class Theatre:
             stop_launching=lambda: None,
             watch=memory.watch,
             announce=lambda _event: None,
+            stored=InMemoryStored(self.objects.bodies),
         )
         nobody: Any = None  # no test here looks at logs or at the stack itself
         s3: Any = BucketOf(self.objects)
