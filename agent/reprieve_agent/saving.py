@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from reprieve.domain.economics.hosting import (
     NO_TERMS,
+    SaveCost,
     SavePlan,
     Verdict,
     save_plan,
@@ -36,11 +37,20 @@ def _plan(state: State, tenure: Tenure, periods: Periods) -> SavePlan:
     return save_plan(
         terms,
         tenure.lease.rate,
-        tenure.cost,
+        _cost(tenure),
         window_seconds=periods.notice - periods.margin,
         given=spec.save_every,
         asked=spec.periodic_saves,
         due=spec.due is not None and Policy.DEADLINE not in terms.off,
+    )
+
+
+def _cost(tenure: Tenure) -> SaveCost:
+    """Return C and E: as the job's own manifests and our uploads tell, else as it answered."""
+    told, seen = tenure.estimates, tenure.cost
+    return SaveCost(
+        told.save_seconds if told.save_seconds is not None else seen.save_seconds,
+        told.needed if told.needed is not None else seen.emergency_seconds,
     )
 
 
@@ -68,8 +78,9 @@ def on_advice(state: State, tenure: Tenure, *, periods: Periods, now: Now) -> Ve
         ago = now.boot - last
         text = f"no save: it was asked for one {ago:.0f} s ago"
         return Verdict(yes=False, text=text, facts={"saves": False, "asked_s_ago": round(ago, 1)})
-    if tenure.durable_at is None and tenure.cost.save_seconds is None:
+    cost = _cost(tenure)
+    if tenure.durable_at is None and cost.save_seconds is None:
         text = "a save: nothing of this attempt is durable, and what a save costs isn't known"
         return Verdict(yes=True, text=text, facts={"saves": True})
     unsaved = now.boot - max(tenure.since, tenure.durable_at or tenure.since)
-    return saves_on_advice(state.terms or NO_TERMS, tenure.cost, unsaved_seconds=unsaved)
+    return saves_on_advice(state.terms or NO_TERMS, cost, unsaved_seconds=unsaved)

@@ -82,6 +82,23 @@ def test_the_interval_follows_the_measured_cost_and_its_numbers_are_told() -> No
     assert told.data["save_cost_s"] == 7.5
 
 
+def test_what_a_job_says_of_its_saves_counts_more_than_when_it_answered() -> None:
+    play = job_on(SPOT)
+    play.tell(on.CheckpointFound(KEY, 50), committed(50, save_seconds=120.0))
+    told = [r for r in only(do.SendReport, play.done) if r.kind is ReportKind.COMMITTED][-1]
+    assert told.data["save_every_s"] == pytest.approx(2629.1, abs=1)
+
+
+def test_an_emergency_save_that_takes_longer_than_a_notice_doesn_t_count_on_it() -> None:
+    play = job_on(SPOT, rate=SuccessRate(8, 8))
+    slow = committed(50, save_seconds=30.0, sent=1000, sent_seconds=100.0)  # 130 s with its safety
+    play.tell(on.CheckpointFound(KEY, 50), slow)
+    told = [r for r in only(do.SendReport, play.done) if r.kind is ReportKind.COMMITTED][-1]
+    assert told.data["recall"] == 0.0
+    assert "a save takes longer than a notice" in str(told.data[POLICY])
+    assert told.data["save_every_s"] == pytest.approx(929.5, abs=1)
+
+
 def test_saves_that_held_at_every_notice_make_periodic_ones_rarer() -> None:
     assert asked_after(job_on(SPOT, rate=SuccessRate(8, 8))) == pytest.approx(2939.4, abs=1)
 
