@@ -13,7 +13,21 @@ from reprieve_cli.provision import prepare, provision
 from tests.e2e.theatre import Theatre
 
 NOTICE_SECONDS = 6.0
-SETTINGS: dict[str, Any] = {"pools": {"gpu": {"types": ["g5.xlarge", "g6.xlarge"], "max_hosts": 3}}}
+POOL = "gpu"
+"""Where a story's jobs run that name no pool."""
+SETTINGS: dict[str, Any] = {
+    "pools": {
+        POOL: {"types": ["g5.xlarge", "g6.xlarge"], "max_hosts": 3},
+        "reserved": {
+            "types": ["p4d.24xlarge"],
+            "tiers": ["reserved", "spot"],
+            "reservations": ["cr-0123456789abcdef0"],
+            "reservation_types": ["capacity-block"],
+            "max_hosts": 2,
+            "max_usd_per_hour": 100,
+        },
+    }
+}
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +45,8 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
             stage=stage,
             everything=cloud.control.pools(),
             agent_patches=patches,
+            settings=SETTINGS,
+            pool=POOL,
         )
         theatre.leave_the_sweep_to_the_world()
         yield theatre

@@ -20,7 +20,7 @@ PATIENCE = Patience(step=20, end=20, rest=5)
 @contextmanager
 def brief_visibility(theatre: Theatre) -> Iterator[None]:
     """Let a ticket that was taken and not deleted come back after 2 s, on the pool's queue."""
-    (pool,) = theatre.stage.cloud.stack.pools.values()
+    pool = theatre.stage.cloud.stack.pool(theatre.pool)
     sqs, url = theatre.stage.sqs, pool.work_queue_url
     names: Any = ["VisibilityTimeout"]
     before = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]

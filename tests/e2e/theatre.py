@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from reprieve_cli.local.cloud import Cloud
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 QUIET_SECONDS = 0.5
-CLEAR_SECONDS = 60.0
+CLEAR_SECONDS = 120.0
 POLL_SECONDS = 0.1
 LAST_LINES = 15
+TROUBLE = "WARNING", "ERROR", "Traceback"
 
 Raw = dict[str, Any]
 """A scenario's document."""
@@ -40,12 +41,21 @@ class Theatre:
     references: References = field(default_factory=References)
     agent_patches: Path | None = None
     """A folder in which the agents' interpreter looks for modules first."""
+    settings: Raw | None = None
+    """What is deployed, if a story may say so too."""
+    pool: str | None = None
+    """Where jobs run that name no pool, if there are several."""
 
     def play(self, scenario: Scenario, *, patience: Patience | None = None) -> Outcome:
         assert scenario.notice_seconds == self.stage.notice_seconds, "one clock for all stories"
-        assert scenario.stack is None, "one stack for all stories"
+        own = scenario.stack is not None and scenario.stack != self.settings
+        assert not own, "one stack for all stories"
+        jobs = tuple(replace(job, pool=job.pool or self.pool) for job in scenario.jobs)
         drill = Drill(
-            scenario, self.stage, patience=patience or Patience(), references=self.references
+            replace(scenario, jobs=jobs),
+            self.stage,
+            patience=patience or Patience(),
+            references=self.references,
         )
         return drill.run()
 
@@ -146,7 +156,7 @@ class Theatre:
         for group in logs.describe_log_groups()["logGroups"]:
             events = logs.filter_log_events(logGroupName=group["logGroupName"])["events"]
             said = [event["message"].strip()[:600] for event in events]
-            wrong = [line for line in said if "ERROR" in line or "Traceback" in line]
+            wrong = [line for line in said if any(word in line for word in TROUBLE)]
             if wrong:
                 yield f"--- {group['logGroupName']}"
                 yield from wrong[-LAST_LINES:]

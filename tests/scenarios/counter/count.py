@@ -7,6 +7,7 @@ all the time it needs; from then on it makes ``--steps`` more and is done, or cr
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--step-seconds", type=float, default=0.05, help="per step (0.05)")
     parser.add_argument("--save-every", type=int, default=0, help="steps; 0: when asked to (0)")
     parser.add_argument("--saves-until", type=int, default=99, help="the last attempt with these")
+    parser.add_argument("--save-to", type=int, default=sys.maxsize, help="the last step with these")
+    parser.add_argument("--save-seconds", type=float, default=0.0, help="that a save takes (0)")
+    parser.add_argument("--stubborn", action="store_true", help="hear nobody, SIGTERM neither")
     parser.add_argument("--crash", action="store_true", help="end with code 1 instead of 0")
     return parser.parse_args()
 
@@ -47,6 +51,8 @@ def main() -> None:
     options = parse_options()
     job = reprieve_job.connect()
     count = Count(job.resume_dir)
+    if options.stubborn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     may_end = job.attempt >= options.attempts
     last = count.step + options.steps if may_end else sys.maxsize
     periodic = options.save_every if job.attempt <= options.saves_until else 0
@@ -54,12 +60,14 @@ def main() -> None:
         time.sleep(options.step_seconds)
         count.log.append({"attempt": job.attempt, "step": count.step + 1})
         job.step(count.step)
-        due = periodic and count.step % periodic == 0
+        due = periodic and count.step % periodic == 0 and count.step <= options.save_to
         ends = count.step == last and not options.crash
-        if due or ends or job.should_save():
+        asked = not options.stubborn and job.should_save()
+        if due or ends or asked:
             with job.checkpoint(count.step) as folder:
                 count.save(folder)
-        if job.should_exit() and count.step != last:
+                time.sleep(options.save_seconds)
+        if job.should_exit() and count.step != last and not options.stubborn:
             raise SystemExit(reprieve_job.REQUEUE)
     if options.crash:
         raise SystemExit(f"crashed at step {count.step}")
