@@ -103,6 +103,11 @@ def test_what_a_person_does_in_a_day(reprieve: Reprieve) -> None:
     assert wait.stdout.splitlines()[-1].startswith(f"{job} SUCCEEDED")
     assert " launched: " in wait.stdout
 
+    # At once: a host that has been idle for half a minute is gone.
+    (host,) = json.loads(reprieve("hosts", "--json").stdout)["hosts"]
+    assert host["jobs"] == []
+    assert host["state"] in {"READY", "RETIRING"}
+
     status = json.loads(reprieve("status", job, "--json").stdout)
     assert list(status) == STATUS_KEYS
     assert status["checkpoint"]["step"] == 60
@@ -122,9 +127,6 @@ def test_what_a_person_does_in_a_day(reprieve: Reprieve) -> None:
     (order,) = why["orders"]
     assert order["tries"][0]["instances"]
 
-    (host,) = json.loads(reprieve("hosts", "--json").stdout)["hosts"]
-    assert host["jobs"] == []
-    assert host["state"] in {"READY", "RETIRING"}  # idle for half a minute, on a slow machine
     assert reprieve("queue").stdout == "no jobs in gpu\n"
 
 
