@@ -1,11 +1,8 @@
 """The other examples: each is interrupted by a real request and ends as if it had not been."""
 
 import hashlib
-import importlib.util
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.examples.tiny_agent import (
     EXAMPLES,
@@ -119,20 +116,3 @@ def test_the_public_script_made_interruptible_computes_the_same(
     assert digest(tmp_path / "output" / "final_weight.npy") == digest(
         tmp_path / "alone" / "output" / "final_weight.npy"
     )
-
-
-@pytest.mark.frameworks
-def test_the_pytorch_loop_ends_as_if_it_had_not_been_interrupted(
-    agent: TinyAgent, processes: Processes, tmp_path: Path
-) -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    script = EXAMPLES / "spot_training_torch.py"
-    options = ("--steps", "150", "--out", "model.pt")
-    alone(processes, tmp_path / "alone", script, *options)
-    step = interrupt(agent, script, *options, "--step-seconds", "0.02")
-    output = finish(agent.successor().start(script, *options))
-
-    assert 0 < step < 150
-    assert output.splitlines()[0] == f"resumed from step {step}"
-    assert digest(tmp_path / "model.pt") == digest(tmp_path / "alone" / "model.pt")

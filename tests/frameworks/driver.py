@@ -129,18 +129,28 @@ class Driver:
         directory = self.root / f"on-{agent.attempt}"
         return self.warm.start(*argv, env=agent.environment(), cwd=directory)
 
-    def interrupt(self, agent: TinyAgent, *argv: str | Path) -> int:
-        """Start a script on a host that asks it to leave half-way; return the step it saved."""
+    def interrupt(self, agent: TinyAgent, *argv: str | Path, beyond: int = 2) -> int:
+        """
+        Start a script on a host that asks it to leave half-way; return the step it saved.
+
+        Let its steps be slow: it must not be through before it is asked, however busy the
+        machine; it leaves at once when it is.
+        """
         run = self.start(agent, *argv)
-        progressing(agent)
+        progressing(agent, beyond=beyond)
         agent.request()
         assert run.status() == REQUEUE, (run.folder / "stderr").read_text()
         return int(agent.ack("saved")["step"])
 
 
-def progressing(agent: TinyAgent) -> None:
-    """Wait until a job has made steps."""
-    eventually(lambda: agent.read("progress.json"), within=PATIENCE_SECONDS)
+def progressing(agent: TinyAgent, *, beyond: int = 2) -> None:
+    """Wait until a job has made more than so many steps."""
+
+    def look() -> bool:
+        progress = agent.read("progress.json")
+        return progress is not None and progress["step"] > beyond
+
+    eventually(look, within=PATIENCE_SECONDS)
 
 
 def digest(path: Path) -> str:

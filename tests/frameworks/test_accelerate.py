@@ -14,7 +14,7 @@ def test_a_loop_whose_order_an_epoch_decides_ends_as_if_it_had_not_been_interrup
 ) -> None:
     expected = driver.alone(SCRIPT)
     agent = driver.agent()
-    step = driver.interrupt(agent, SCRIPT, "--step-seconds", "0.02")
+    step = driver.interrupt(agent, SCRIPT, "--step-seconds", "0.2")
     following = agent.successor()
     driver.start(following, SCRIPT).finish()
 

@@ -13,7 +13,7 @@ STEPS_PER_EPOCH = 40
 def test_a_trainer_with_dropout_ends_as_if_it_had_not_been_interrupted(driver: Driver) -> None:
     expected = driver.alone(SCRIPT)
     agent = driver.agent()
-    step = driver.interrupt(agent, SCRIPT, "--step-seconds", "0.02")
+    step = driver.interrupt(agent, SCRIPT, "--step-seconds", "0.2")
     following = agent.successor()
     driver.start(following, SCRIPT).finish()
 

@@ -23,7 +23,8 @@ def test_a_sweep_interrupted_three_times_loses_and_doubles_no_trial(driver: Driv
     agent = driver.agent()
     steps = []
     for _ in range(3):
-        steps.append(driver.interrupt(agent, SCRIPT, "--step-seconds", "0.01"))
+        begun = int(agent.resume_step or 0)
+        steps.append(driver.interrupt(agent, SCRIPT, "--step-seconds", "0.1", beyond=begun))
         agent = agent.successor()
     driver.start(agent, SCRIPT).finish()
     study = trials(driver, agent.checkpoints / f"step-{max(agent.saved_steps())}/study.journal")

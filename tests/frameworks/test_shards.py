@@ -40,7 +40,7 @@ def test_every_item_is_computed_once_however_often_the_batch_is_interrupted(
     for _ in range(2):
         if saved:
             (tmp_path / "out").rename(tmp_path / f"lost-{agent.attempt}")
-        process = agent.start(EXAMPLES / "batch_shards.py", "--item-seconds", "0.01")
+        process = agent.start(EXAMPLES / "batch_shards.py", "--item-seconds", "0.1")
         eventually(partial(agent.read, "progress.json"))
         agent.request()
         output, errors = process.communicate(timeout=60)
