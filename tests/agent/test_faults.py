@@ -1,5 +1,5 @@
 """
-Faults of a job and of its host, by the numbers under which docs/job-contract.md lists them.
+Faults of a job and of its host, by the numbers under which docs/faults.md lists them.
 
 Each story is played by a real agent and real processes. Whatever goes wrong with the first
 attempt, the second ends with the hash of a run that nothing ever happened to.
@@ -7,10 +7,12 @@ attempt, the second ends with the hash of a run that nothing ever happened to.
 
 from __future__ import annotations
 
+import re
 import signal
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,13 @@ import pytest
 from reprieve.domain.lease import Cause, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind
+from reprieve_agent import actions as do
+from reprieve_agent import events as on
 from tests.agent.harness import Cloud, HostUnderTest, chain_state, soon, wait_until
+from tests.agent.test_machine import JOB as PROCESS
+from tests.agent.test_machine import KEY, MACHINE, interrupted, only
+
+ROOT = Path(__file__).parents[2]
 
 TOTAL = 20
 HELD = 12  # the step at which the first attempt waits for what is done to it
@@ -199,6 +207,34 @@ def test_fault_3_a_job_that_says_it_is_done_is_done_under_a_request_too(
     assert (lease.outcome, lease.cause) == (Outcome.FINISHED, Cause.DONE)
     assert (lease.exit_code, lease.committed_step) == (0, TOTAL)
     assert f"state {chain_state(TOTAL)}\n" in cloud.log(key)
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)], ids=["back", "ahead"])
+def test_fault_16_a_clock_that_is_set_moves_nothing_that_was_planned(jump: timedelta) -> None:
+    play = interrupted()
+    at = replace(play.now, wall=play.now.wall + jump)
+    due = MACHINE.wake_at(play.state)
+
+    state, actions = MACHINE.step(play.state, on.Tick(), at)
+
+    assert (state, actions) == (play.state, ())
+    assert due is not None
+    assert MACHINE.wake_at(state) == due
+    late = replace(at, boot=due)
+    assert only(do.Terminate, MACHINE.step(state, on.Tick(), late)[1]) == [
+        do.Terminate(KEY, PROCESS)
+    ]
+
+
+def test_every_fault_that_the_docs_list_names_tests_that_are_there() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _tests in rows] == [*range(1, 25)]
+    for number, tests in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests)
+        assert named, f"fault {number} names no test"
+        for path, name in named:
+            assert f"def {name}(" in (ROOT / path).read_text(), f"{path} has no {name}"
 
 
 def committed(cloud: Cloud) -> int:
