@@ -31,7 +31,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-deep test-fast test-frameworks check lint types imports deps template synth deploy destroy simulate-faults format lock clean
+.PHONY: help setup demo test test-deep test-fast test-frameworks test-systemd check lint types imports deps template synth deploy destroy simulate-faults format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
@@ -54,6 +54,9 @@ test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of
 
 test-frameworks: .venv/ready .venv-frameworks/ready ## Interrupt and resume real training frameworks, on the CPU
 	@$(BIN)/pytest -m frameworks $(if $(PYTEST_ARGS),$(PYTEST_ARGS),tests/frameworks)
+
+test-systemd: $(READY) ## Keep a job in a unit of a machine that boots, or say why none boots here
+	@$(BIN)/pytest -m systemd -rs $(if $(PYTEST_ARGS),$(PYTEST_ARGS),tests/systemd)
 
 test-fast: .venv/ready ## Run the tests that start no embedded cloud
 	@$(BIN)/pytest -m "$(FAST)" -n $(WORKERS) $(PYTEST_ARGS)

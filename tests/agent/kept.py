@@ -28,7 +28,9 @@ from reprieve_agent.systemd_supervisor import SystemdSupervisor
 from tests.agent import scripted_docker
 from tests.agent.waiting import wait_until
 
-IMAGE = "trainer@sha256:0"
+# An image that a real engine here has, with this machine's Python in it; or the scripted one's.
+REAL_IMAGE = os.environ.get("REPRIEVE_TEST_IMAGE")
+IMAGE = REAL_IMAGE or "trainer@sha256:0"
 
 
 def on_systemd(folder: Path) -> SystemdSupervisor:

@@ -26,7 +26,7 @@ from reprieve_agent.clock import boot_seconds
 from reprieve_agent.files import read_json, write_json
 from reprieve_agent.state import Process
 from reprieve_agent.supervisor import LaunchError, TooLateError, marker
-from tests.agent.kept import HERE, Kept, docker
+from tests.agent.kept import HERE, REAL_IMAGE, Kept, docker
 from tests.agent.waiting import own_token, wait_until
 from tests.builders import a_key
 
@@ -38,7 +38,8 @@ def kept(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Kept]:
     kept = Kept(request.param, tmp_path, a_key("job-1", token=own_token()))
-    with docker(tmp_path / "bin") if kept.contained else nullcontext():
+    scripted = kept.contained and not REAL_IMAGE
+    with docker(tmp_path / "bin") if scripted else nullcontext():
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         yield kept
         kept.clean()
@@ -62,7 +63,7 @@ def test_a_job_has_its_own_environment_folder_and_session_and_an_empty_stdin(kep
     own, cwd, stdin, leads, names = json.loads(kept.said())
     assert own == {"WHO": "a 'job'", "REPRIEVE_TOKEN": kept.key.token}
     assert (cwd, stdin, leads) == (str(kept.places.work), "/dev/null", True)
-    assert not {"HOME", "USER", "PYTEST_CURRENT_TEST", "NOTIFY_SOCKET"} & set(names)
+    assert not {"PYTEST_CURRENT_TEST", "PYTHONPATH", "NOTIFY_SOCKET"} & set(names)
     assert how.exit_code == 75
     assert ended(process.keeper)
 
