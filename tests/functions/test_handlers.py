@@ -413,14 +413,26 @@ def test_a_missing_setting_is_named(kind: type[Settings]) -> None:
                 kind.model_validate(without)
 
 
-def test_a_checkpoint_that_was_set_aside_is_told_in_the_timeline(
-    story: Story, install: Install, context: Context
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            {"quarantined": "jobs/j/manifests/1-400.json", "reason": "8 bytes short"},
+            "checkpoint jobs/j/manifests/1-400.json set aside: 8 bytes short",
+        ),
+        (
+            {"bad_step": 400, "reason": "checkpoint-400: the optimizer is missing"},
+            "checkpoint of step 400 not sent: checkpoint-400: the optimizer is missing",
+        ),
+    ],
+    ids=["set-aside", "not-sent"],
+)
+def test_a_checkpoint_that_was_refused_is_told_in_the_timeline(
+    story: Story, install: Install, context: Context, said: dict[str, Any], told: str
 ) -> None:
     install(record_report, RecordReportSettings)
     (host,) = fleet_of(story, 1)
     assert host.key
-    said = {"quarantined": "jobs/j/manifests/000001-000000000400.json", "reason": "8 bytes short"}
     body = report(host, ReportKind.PROGRESS, story, **said)
     record_report.lambda_handler(records(body, sender=f"A:{host.instance_id}"), context)
-    texts = [event.text for event in story.memory.jobs.events(host.key.job)]
-    assert f"checkpoint {said['quarantined']} set aside: 8 bytes short" in texts
+    assert told in [event.text for event in story.memory.jobs.events(host.key.job)]

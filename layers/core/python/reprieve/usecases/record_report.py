@@ -18,11 +18,12 @@ from reprieve.protocol import POLICY, Report, ReportKind, Scalar
 from reprieve.usecases.handle_notice import Handled, HandleNotice, notice_event
 from reprieve.usecases.settle import Settle
 
-# Said often and worth no line of the timeline, unless a checkpoint was set aside.
+# Said often and worth no line of the timeline, unless a checkpoint was set aside or refused.
 QUIET = frozenset({ReportKind.PROGRESS})
 # Of no job, and nothing that a row would have to say: the log keeps them.
 LOGGED = frozenset({ReportKind.READY, ReportKind.IDLE})
 QUARANTINED = "quarantined"
+BAD_STEP = "bad_step"
 MOST_SECONDS = 1e8
 # Stages of a save in the order in which they are reached, as the receipt names them.
 STAGES = ("accepted", "quiesced", "saved", "uploaded", "committed", "released")
@@ -145,7 +146,7 @@ def _notice(report: Report) -> Notice:
 
 def _events(report: Report, key: LeaseKey) -> tuple[Event, ...]:
     """Return the timeline's lines about *report*; a last one tells of the save before it, too."""
-    if report.kind in QUIET and QUARANTINED not in report.data:
+    if report.kind in QUIET and not {QUARANTINED, BAD_STEP} & report.data.keys():
         return ()
     said = Event(report.at, report.kind, _words(report), key.attempt, dict(report.data))
     return (*_saving(report, key), said)
@@ -203,6 +204,9 @@ def _words(report: Report) -> str:
     if QUARANTINED in report.data:
         manifest, reason = report.data[QUARANTINED], report.data.get("reason")
         return f"checkpoint {manifest} set aside: {reason}"
+    if BAD_STEP in report.data:
+        step, reason = report.data[BAD_STEP], report.data.get("reason")
+        return f"checkpoint of step {step} not sent: {reason}"
     match report.kind:
         case ReportKind.CLAIMED:
             return f"claimed by {report.instance_id}"
