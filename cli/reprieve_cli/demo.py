@@ -151,7 +151,7 @@ class _Drama:
     story: timeline.Story = field(init=False)
 
     def __post_init__(self) -> None:
-        self.story = timeline.Story(self.cloud, self.job.id)
+        self.story = timeline.Story(self.cloud, self.job.id, brief=True)
 
     def play(self) -> Job:
         """Return the job when it is over; raise ``AnswerIsNoError`` if it takes too long."""

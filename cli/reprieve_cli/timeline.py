@@ -41,10 +41,11 @@ class Line:
 
 @dataclass(slots=True)
 class Story:
-    """Tells what happened to a job, each thing once."""
+    """Tells what happened to a job, each thing once; if *brief*, without its grounds."""
 
     cloud: Cloud
     job_id: str
+    brief: bool = False
     _seen: set[str] = field(default_factory=set)
     _answers: set[tuple[int, int]] = field(default_factory=set)
     _said: set[tuple[int | None, str]] = field(default_factory=set)
@@ -81,6 +82,8 @@ class Story:
         if event.kind in ENDINGS and said in self._said:
             return []
         self._said.add(said)
+        if self.brief:
+            return [] if event.kind == "receipt" else [_happened(event)]
         return [of_event(event)]
 
     def _new_answers(self, attempt: int) -> list[FleetAnswer]:
@@ -99,13 +102,16 @@ class Story:
 
 
 def of_event(event: Event) -> str:
-    """Return what happened, with the figures that came with it."""
+    """Return what happened, with the figures that came with it, and what was decided on them."""
+    text, decided = _happened(event), event.data.get(POLICY)
+    return f"{text}; {decided}" if decided and event.kind != POLICY else text
+
+
+def _happened(event: Event) -> str:
     host = event.data.get("host")
     text = f"{host}: {event.text}" if host and str(host) not in event.text else event.text
     figures = ", ".join(_figures(event))
-    text = f"{text} ({figures})" if figures else text
-    decided = event.data.get(POLICY)
-    return f"{text}; {decided}" if decided and event.kind != POLICY else text
+    return f"{text} ({figures})" if figures else text
 
 
 def _figures(event: Event) -> Iterator[str]:

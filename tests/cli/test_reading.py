@@ -376,7 +376,9 @@ def test_wait_tells_what_is_new_until_the_job_is_over(
     rows = story.memory.job_rows
 
     def restarts() -> None:
-        tell(story.memory.rows, "job-1", [an_event(50, "started", text="started again")])
+        grounds = an_event(49, "receipt", text="receipt, from the request on: accepted 0.1 s")
+        again = an_event(50, "started", text="started again", data={"policy": "saves every 60 s"})
+        tell(story.memory.rows, "job-1", [grounds, again])
 
     def finishes() -> None:
         # A report that comes late is older than what was told already.

@@ -50,7 +50,7 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Job:
     """Tell what is new until *job* is over, needs a person, or *limit* has passed."""
-    story = timeline.Story(cloud, job.id)
+    story = timeline.Story(cloud, job.id, brief=True)
     give_up = cloud.now() + limit if limit is not None else None
     with terminal.working(_where(cloud, job)) as show:
         while True:
