@@ -75,6 +75,7 @@ class ReprieveStack(Stack):
             "ReconcileFunction": self.interruption.reconcile.function.function_name,
             "SsmDocument": self.fleet.document_name,
             "AlarmTopic": self.watch.topic.topic_arn,
+            "JobLogGroup": self.fleet.job_logs.log_group_name,
             "HostRole": self.fleet.host_role.role_arn,
             "Subnets": compact(self.fleet.subnets),
             **({"JobRole": config.job_role_arn} if config.job_role_arn else {}),

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import AssetHashType, Aws, CfnTag, Fn
+from aws_cdk import AssetHashType, Aws, CfnTag, Fn, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
@@ -23,6 +24,7 @@ from infra.constructs.grants import (
     leading_keys,
     statement,
 )
+from infra.constructs.python_function import RETENTION
 from infra.constructs.state import State
 from infra.packages import host_bundle
 from reprieve.domain.clock import NoticeClock
@@ -51,6 +53,7 @@ INTERFACE_ENDPOINTS = {
     "Ssm": ec2.InterfaceVpcEndpointAwsService.SSM,
     "SsmMessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "Sqs": ec2.InterfaceVpcEndpointAwsService.SQS,
+    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
 }
 # Where jobs have a role: to assume it, and to read their secrets in it.
 JOB_ROLE_ENDPOINTS = {
@@ -156,6 +159,13 @@ class Fleet(Construct):
             content=PREEMPT_DOCUMENT,
             target_type="/AWS::EC2::Instance",
             update_method="NewVersion",
+        )
+        # What jobs print; their copy in the bucket is what `reprieve logs` reads.
+        self.job_logs = logs.LogGroup(
+            self,
+            "JobLogs",
+            retention=RETENTION[config.log_days],
+            removal_policy=RemovalPolicy.DESTROY,
         )
         self.host_role = self._host_role()
         profile = iam.CfnInstanceProfile(self, "HostProfile", roles=[self.host_role.role_name])
@@ -269,6 +279,11 @@ class Fleet(Construct):
                 ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"],
                 [queue.queue_arn for queue in self._state.work.values()],
             ),
+            statement(
+                "WriteJobLogs",
+                ["logs:CreateLogStream", "logs:PutLogEvents"],
+                [self.job_logs.log_group_arn],
+            ),
             statement("Report", ["sqs:SendMessage"], [self._state.reports.queue_arn]),
             statement("TakeCommands", [*SSM_CHANNEL_ACTIONS, *SSM_INSTANCE_ACTIONS], ["*"]),
         ]
@@ -378,6 +393,7 @@ class Fleet(Construct):
                 "SUPERVISOR": "systemd",
                 "JOB_PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "AWS_SDK_UA_APP_ID": "reprieve-agent",
+                "LOG_GROUP": self.job_logs.log_group_name,
                 **({"JOB_ROLE_ARN": role} if (role := self._config.job_role_arn) else {}),
             },
         )

@@ -22,6 +22,7 @@ OUTPUTS = {
     "SsmDocument",
     "AlarmTopic",
     "HostRole",
+    "JobLogGroup",
     "Subnets",
 }
 
@@ -99,7 +100,7 @@ def test_a_private_network_is_closed_and_passes_the_rules_of_thumb(
     endpoints = template.of("AWS::EC2::VPCEndpoint").values()
     interfaces = [one for one in endpoints if one["VpcEndpointType"] == "Interface"]
     services = {template.text(one["ServiceName"]).rsplit(".", 1)[1] for one in interfaces}
-    assert services == {"ssm", "ssmmessages", "sqs"} | for_the_role
+    assert services == {"ssm", "ssmmessages", "sqs", "logs"} | for_the_role
     (launch,) = template.of("AWS::EC2::LaunchTemplate").values()
     (interface,) = launch["LaunchTemplateData"]["NetworkInterfaces"]
     assert interface["AssociatePublicIpAddress"] is False

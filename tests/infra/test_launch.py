@@ -34,6 +34,7 @@ ENVIRONMENT = [
     "SUPERVISOR",
     "JOB_PATH",
     "AWS_SDK_UA_APP_ID",
+    "LOG_GROUP",
 ]
 
 

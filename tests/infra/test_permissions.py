@@ -114,7 +114,10 @@ def test_a_host_updates_leases_and_checks_hosts_and_touches_no_other_item(
 def test_a_host_may_do_no_more_than_its_work(host: dict[str, Statement]) -> None:
     services = {action.split(":")[0] for action in _actions(host)}
 
-    assert services == {"dynamodb", "s3", "sqs", "ssm", "ssmmessages", "ec2messages"}
+    assert services == {
+        *("dynamodb", "s3", "sqs", "logs"),
+        *("ssm", "ssmmessages", "ec2messages"),
+    }
     assert not [action for action in _actions(host) if action.startswith(("ssm:Get", "ssm:Send"))]
     assert {a for a in _actions(host) if a.startswith("s3:")} == {
         "s3:PutObject",
@@ -122,6 +125,18 @@ def test_a_host_may_do_no_more_than_its_work(host: dict[str, Statement]) -> None
         "s3:GetObject",
         "s3:ListBucket",
     }
+
+
+def test_a_host_adds_to_the_jobs_log_group_and_to_no_other(
+    template: Template, host: dict[str, Statement]
+) -> None:
+    (statement,) = _with(host, "logs:PutLogEvents")
+    (group,) = [
+        name for name in template.of("AWS::Logs::LogGroup") if name.startswith("FleetJobLogs")
+    ]
+
+    assert statement["Action"] == ["logs:CreateLogStream", "logs:PutLogEvents"]
+    assert statement["Resource"] == [f"<{group}.Arn>"]
 
 
 def test_a_host_writes_below_jobs_and_reads_code(host: dict[str, Statement]) -> None:
