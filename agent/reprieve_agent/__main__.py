@@ -8,7 +8,7 @@ import signal
 import sys
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config as ClientConfig
 
@@ -22,7 +22,6 @@ from reprieve_agent import events as on
 from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.config import Config, ConfigError, SupervisorKind
 from reprieve_agent.container_supervisor import ContainerSupervisor
-from reprieve_agent.credentials import JobRole
 from reprieve_agent.executor import Executor
 from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
@@ -47,6 +46,8 @@ from reprieve_agent.work import LONG_POLL_SECONDS, WorkQueue
 
 if TYPE_CHECKING:
     from botocore.session import Session
+
+    from reprieve_agent.credentials import JobRole
 
 log = logging.getLogger("reprieve_agent")
 
@@ -111,13 +112,15 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: Session
     )
     systemd = config.supervisor is SupervisorKind.SYSTEMD
     socket = config.run_dir / "agent.sock"
+    # An idle host needs no client of the bucket: it takes memory until the first job comes.
+    bucket: Any = sdk.Later(partial(s3_client, session))
     outside = Outside(
         desk=desk,
         work=work,
         reports=reports,
-        store=S3Checkpoints(s3_client(session), config.checkpoints_bucket),
+        store=S3Checkpoints(bucket, config.checkpoints_bucket),
         supervisor=ContainerSupervisor(SystemdSupervisor(socket) if systemd else ChildSupervisor()),
-        role=JobRole(config.job_role_arn, config.aws_region) if config.job_role_arn else None,
+        role=_job_role(config),
         gpus=Gpus(_gpus_expected(host.identity.type)) if systemd else None,
         log_group=(
             LogGroup(config.log_group, partial(sdk.client, session, "logs", config=quick))
@@ -135,6 +138,15 @@ def serve(config: Config, metadata: MetadataClient, host: Host, session: Session
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda _signum, _frame: inbox.put(on.StopAsked()))
     agent.run(Parts(beating=(desk, watcher), others=(work, ctl), reports=reports))
+
+
+def _job_role(config: Config) -> JobRole | None:
+    if not config.job_role_arn:
+        return None
+    # With it comes a server, of which a host without a role keeps nothing in memory.
+    from reprieve_agent.credentials import JobRole  # noqa: PLC0415
+
+    return JobRole(config.job_role_arn, config.aws_region)
 
 
 def _gpus_expected(instance_type: str) -> int | None:

@@ -10,33 +10,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import ParamSpec, assert_never
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ParamSpec, assert_never
 
 from reprieve.domain.errors import LeaseLostError
 from reprieve.domain.lease import LeaseKey
 from reprieve.domain.spec import JobSpec
 from reprieve.protocol import ReportKind
 from reprieve_agent import actions as do
-from reprieve_agent import checkpoint, contract, processes, profiles, room
+from reprieve_agent import checkpoint, contract, room
 from reprieve_agent import events as on
 from reprieve_agent.actions import Action
-from reprieve_agent.adoption import Adopter, step_in
 from reprieve_agent.clock import now
 from reprieve_agent.config import Config
-from reprieve_agent.contract import Watcher
 from reprieve_agent.events import Event
 from reprieve_agent.leases import ClosedError
-from reprieve_agent.ledgers import Ledgers
 from reprieve_agent.log_stream import LogStream
 from reprieve_agent.logs import LogPusher
 from reprieve_agent.places import Places
-from reprieve_agent.starter import Starter
 from reprieve_agent.state import Process, State
 from reprieve_agent.supervisor import marker
 from reprieve_agent.surroundings import Host, Outside
-from reprieve_agent.upload import Uploads
+
+if TYPE_CHECKING:
+    from reprieve_agent.companions import Companions
+    from reprieve_agent.starter import Starter
 
 log = logging.getLogger(__name__)
 
@@ -44,23 +42,6 @@ P = ParamSpec("P")
 
 LOG_PUSHES_PER_NOTICE = 24
 FINAL_LOG_OF_NOTICE = 1 / 60  # 2 s
-QUIET_OF_NOTICE = 1 / 60  # 2 s without a write: a folder is finished
-
-
-@dataclass(frozen=True, slots=True)
-class Companions:
-    """What accompanies a job while its process lives and its checkpoints are sent."""
-
-    watcher: Watcher
-    uploads: Uploads
-    adopter: Adopter | None = None
-
-    def end(self) -> None:
-        """Stop all of it; what isn't committed now never will be."""
-        self.watcher.end()
-        self.uploads.abort()
-        if self.adopter:
-            self.adopter.end()
 
 
 class Executor:
@@ -73,10 +54,16 @@ class Executor:
         self._host = host
         self._outside = outside
         self._emit = emit
-        self._starter = Starter(config, host, outside, emit)
         self._companions: dict[LeaseKey, Companions] = {}
         self._pushers: dict[LeaseKey, LogPusher] = {}
         self._state: State | None = None
+
+    @cached_property
+    def _starter(self) -> Starter:
+        # Not before the first job: an idle host keeps none of it in memory.
+        from reprieve_agent.starter import Starter  # noqa: PLC0415
+
+        return Starter(self._config, self._host, self._outside, self._emit)
 
     def follow(self, state: State) -> None:
         """Let what runs by itself know where things stand."""
@@ -186,42 +173,23 @@ class Executor:
         places = self._places(key)
         if self._outside.role:
             self._in_thread(self._outside.role.open, key, places)
-        calm, urgent = contract.periods(self._config.clock.notice.total_seconds())
-        companions = Companions(
-            watcher=Watcher(key, places, self._emit, calm, urgent),
-            uploads=Uploads(
-                key,
-                places.checkpoints,
-                self._outside.store,
-                self._emit,
-                may_commit=lambda: self._outside.desk.may_commit(key),
-                parent=parent,
-                ledgers=Ledgers(places.private / "ledgers"),
-            ),
-            adopter=self._adopter(key, spec, parent, process),
-        )
-        self._companions[key] = companions
-        companions.watcher.start()
-        if companions.adopter:
-            companions.adopter.start()
-        self._pusher(key)
-        self._in_thread(self._wait, key, companions, process)
+        # Not before the first job: an idle host keeps none of it in memory.
+        from reprieve_agent.companions import Companions  # noqa: PLC0415
 
-    def _adopter(
-        self, key: LeaseKey, spec: JobSpec, parent: str | None, process: Process
-    ) -> Adopter | None:
-        profile = profiles.parse(spec.profile)
-        if profile is None:
-            return None
-        return Adopter(
+        companions = Companions.of(
             key,
+            spec,
             self._places(key),
-            profile,
-            after=step_in(parent),
-            quiet_seconds=self._config.clock.notice.total_seconds() * QUIET_OF_NOTICE,
-            busy=lambda: processes.writing(process.keeper, marker(key)),
+            process,
+            outside=self._outside,
+            notice=self._config.clock.notice,
+            parent=parent,
             emit=self._emit,
         )
+        self._companions[key] = companions
+        companions.start()
+        self._pusher(key)
+        self._in_thread(self._wait, key, companions, process)
 
     def _wait(self, key: LeaseKey, companions: Companions, process: Process) -> None:
         ended = self._outside.supervisor.wait(key, self._places(key), process)

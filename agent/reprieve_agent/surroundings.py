@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reprieve.ports.checkpoints import Checkpoints
 from reprieve.protocol import Scalar
-from reprieve_agent.credentials import JobRole
 from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.log_stream import LogGroup
@@ -17,6 +17,9 @@ from reprieve_agent.places import Account
 from reprieve_agent.reports import Reports
 from reprieve_agent.supervisor import Supervisor
 from reprieve_agent.work import WorkQueue
+
+if TYPE_CHECKING:
+    from reprieve_agent.credentials import JobRole
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ there, like another service or an endpoint's rules, is still read from botocore.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,22 @@ def session(region: str | None = None) -> Session:
 def client(session: Session, service: str, **options: Any) -> Any:
     """Return a client of botocore's own; boto3, which would add 3 MiB, isn't between."""
     return session.create_client(service, **options)
+
+
+class Later:
+    """In place of a client: the client is made when something is first asked of it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._making = threading.Lock()
+        self._made: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass everything on."""
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+        return getattr(self._made, name)
 
 
 def _preferred(made: Session) -> list[str]:
