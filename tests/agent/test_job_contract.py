@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 import reprieve_job
 from reprieve.domain.lease import Cause, LeaseKey
+from reprieve.domain.spec import JobSpec
 from reprieve_agent import checkpoint, contract
 from reprieve_agent import events as on
 from reprieve_agent.adoption import Adopter, lay_out
@@ -36,7 +38,7 @@ few = settings(max_examples=30)
 counts = st.integers(0, 10**9)
 steps = st.integers(0, 10**12 - 1)
 moments = st.floats(0, 4e9)
-text = st.text(max_size=30)
+text = st.text('abc é"\\\n{}', max_size=30)
 
 
 def one_of(model: type[files.File], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -46,7 +48,7 @@ def one_of(model: type[files.File], **fields: st.SearchStrategy[Any]) -> st.Sear
 
 requests = one_of(
     files.Request,
-    id=st.text(min_size=1, max_size=30),
+    id=text.filter(bool),
     kind=st.sampled_from(["checkpoint", "checkpoint_exit"]),
     reason=text,
     deadline_unix=st.none() | moments,
@@ -136,6 +138,21 @@ def a_request(kind: RequestKind, request_id: str = "r-1") -> Request:
 
 def test_the_committed_schemas_are_those_of_the_tests() -> None:
     assert json.loads(files.SCHEMA.read_text()) == files.schema(), "run tests/agent/contract_files"
+
+
+@pytest.mark.parametrize("profile", [(), ("hf",)], ids=["helper", "profile"])
+def test_every_promise_of_the_environment_is_in_the_contract(
+    places: Places, profile: tuple[str, ...]
+) -> None:
+    page = (files.SCHEMA.parent / "job-contract.md").read_text()
+    spec = JobSpec(("x",), profile=profile)
+    promised = contract.environment(
+        KEY, places, spec=spec, base_step=None, grace=timedelta(seconds=105)
+    )
+
+    assert promised["REPRIEVE_CKPT_DIR"] == str(places.output if profile else places.checkpoints)
+    for name in promised:
+        assert f"`{name}`" in page
 
 
 @pytest.mark.parametrize("kind", list(RequestKind))
