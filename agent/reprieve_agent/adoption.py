@@ -91,7 +91,7 @@ class Adopter:
     busy: Callable[[], set[str]]
     emit: Callable[[Event], None]
     _seen: dict[str, tuple[Mark, float]] = field(default_factory=dict)
-    _judged: dict[str, tuple[Mark, Exception]] = field(default_factory=dict)
+    _judged: dict[str, tuple[Mark, str]] = field(default_factory=dict)
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -103,10 +103,18 @@ class Adopter:
         """Stop looking."""
         self._ended.set()
 
-    def finish(self) -> None:
-        """Look a last time, the job being gone: what isn't whole now never will be."""
+    def finish(self, *, by: float | None) -> None:
+        """
+        Look a last time, the job being gone: what isn't whole now never will be.
+
+        Return at *by*, on the boot clock, at the latest: then an older commit has to do.
+        """
         self.end()
-        self.look(final=True)
+        looking = threading.Thread(target=self._look_calmly, kwargs={"final": True}, daemon=True)
+        looking.start()
+        looking.join(None if by is None else max(by - boot_seconds(), 0.0))
+        if looking.is_alive():
+            log.error("no time to look at the last checkpoint", extra={"lease": str(self.key)})
 
     def look(self, *, final: bool = False) -> None:
         """Make a checkpoint of the newest step that is one."""
@@ -123,10 +131,13 @@ class Adopter:
 
     def _run(self) -> None:
         while not self._ended.wait(self.quiet_seconds / 4):
-            try:
-                self.look()
-            except Exception:  # whatever a job writes there, the next look must come
-                log.exception("output folder can't be read", extra={"lease": str(self.key)})
+            self._look_calmly()
+
+    def _look_calmly(self, *, final: bool = False) -> None:
+        try:
+            self.look(final=final)
+        except Exception:  # whatever a job writes there, what follows must come
+            log.exception("output folder can't be read", extra={"lease": str(self.key)})
 
     def _newer(self) -> list[Candidate]:
         """Return what may be newer than the newest durable step; the newest first."""
@@ -145,27 +156,35 @@ class Adopter:
         open_now = self.busy()
         return not any(str(self.places.output / path) in open_now for path in candidate.paths)
 
-    def _give_up(self, candidate: Candidate, fault: Exception) -> None:
+    def _give_up(self, candidate: Candidate, fault: str) -> None:
         if candidate.step is not None:
             why = f"{candidate.name}: {fault}"
             self.emit(on.CommitFailed(self.key, candidate.step, why))
-        if isinstance(fault, WreckError):  # its space may be what an older one needs
+        if candidate.name in self._judged:  # a wreck: an older one may need its space
             for path in candidate.paths:
                 (self.places.output / path).unlink(missing_ok=True)
 
-    def _adopted(self, candidate: Candidate, mark: Mark) -> Exception | None:
-        """Keep *candidate* as a checkpoint, or say why not; the same files are judged once."""
-        judged = self._judged.get(candidate.name)
-        if judged and judged[0] == mark:
-            return judged[1]
+    def _adopted(self, candidate: Candidate, mark: Mark) -> str | None:
+        """Keep *candidate* as a checkpoint, or say why not; a wreck is judged once."""
+        known, why = self._judged.get(candidate.name, (None, ""))
+        if known == mark:
+            return why
         try:
             self._adopt(candidate, mark)
-        except (WreckError, OSError) as error:
-            self._judged[candidate.name] = (mark, error)
-            facts = {"lease": str(self.key), "found": candidate.name, "reason": str(error)}
-            log.warning("no checkpoint", extra=facts)
-            return error
-        return None
+        except OSError as error:  # of this host, as a full disk is: it may pass
+            why = str(error)
+        except WreckError as error:
+            why = str(error)
+            self._judged[candidate.name] = (mark, why)
+        except Exception as error:
+            log.exception("checkpoint can't be judged", extra={"found": candidate.name})
+            why = f"it can't be judged: {error!r}"
+            self._judged[candidate.name] = (mark, why)
+        else:
+            return None
+        facts = {"lease": str(self.key), "found": candidate.name, "reason": why}
+        log.warning("no checkpoint", extra=facts)
+        return why
 
     def _adopt(self, candidate: Candidate, mark: Mark) -> None:
         """

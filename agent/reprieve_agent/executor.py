@@ -255,9 +255,15 @@ class Executor:
         self._check_gpus()
         companions = self._companions.get(key)
         if companions and companions.adopter:
-            companions.adopter.finish()
+            companions.adopter.finish(by=self._work_ends(key))
         found = tuple(checkpoint.whole_steps(places.checkpoints))
         self._emit(on.Swept(key, found, contract.done_step(places)))
+
+    def _work_ends(self, key: LeaseKey) -> float | None:
+        """Return when this host goes, on the boot clock, if the attempt was told to leave."""
+        tenure = self._state.tenure if self._state else None
+        request = tenure.request if tenure and tenure.key == key else None
+        return request.deadline if request and request.exits else None
 
     def _evict(self, key: LeaseKey) -> None:
         """Free the host of a lost attempt; until its last process is gone nothing else may run."""

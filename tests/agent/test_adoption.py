@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import textwrap
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from reprieve.protocol import ReportKind
 from reprieve_agent import checkpoint, processes
 from reprieve_agent import events as on
 from reprieve_agent.adoption import Adopter, lay_out, step_in
+from reprieve_agent.clock import boot_seconds
 from reprieve_agent.events import Event
 from reprieve_agent.places import Places
-from reprieve_agent.profiles import PROFILES, parse
+from reprieve_agent.profiles import HF_FOLDER, PROFILES, Folders, Whole, hugging_face, parse
 from tests.agent.harness import Cloud, HostUnderTest, chain_state, soon, wait_until
 from tests.agent.test_profiles import deepspeed, hf, lightning, torch_save
 from tests.disks import small_disk
@@ -84,7 +86,7 @@ def test_its_files_are_the_jobs_own_and_outlive_its_rotation(
     places: Places, adopter: Adopter
 ) -> None:
     folder = hf(places.output)
-    adopter.finish()
+    adopter.finish(by=None)
     kept = places.checkpoints / "step-500" / "checkpoint-500" / "optimizer.pt"
     assert kept.samefile(folder / "optimizer.pt")  # no second copy on the disk
 
@@ -147,7 +149,7 @@ def test_the_newest_whole_one_is_kept_and_older_ones_are_not_needed(
         hf(places.output, step)
     (places.output / "checkpoint-300" / "optimizer.pt").unlink()
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert steps(places) == [200]
 
@@ -161,7 +163,7 @@ def test_wreckage_that_stays_is_reported_with_its_reason(
     for _ in range(3):
         adopter.look()
     assert told == []  # it may still be completed
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert steps(places) == []
     ((event),) = told
@@ -182,10 +184,49 @@ def test_fault_8_a_save_that_the_disk_had_no_room_for_leaves_the_one_before(
             (hf(places.output, 200) / "optimizer.pt").write_bytes(bytes(400 * 1024))
         adopter = Adopter(KEY, places, PROFILES["hf"], -1, 0.0, busy=set, emit=told.append)
 
-        adopter.finish()
+        adopter.finish(by=None)
 
         assert steps(places) == [100]
         assert [getattr(event, "step", None) for event in told] == [200]
+
+
+def test_a_last_look_that_takes_too_long_is_not_waited_for(
+    places: Places, adopter: Adopter
+) -> None:
+    hf(places.output)
+    going_on = threading.Event()
+
+    def whole(_folder: Path, _step: int) -> Whole:
+        going_on.wait(60)
+        return Whole()
+
+    adopter.profile = Folders("hf", HF_FOLDER, whole)
+
+    adopter.finish(by=boot_seconds())
+
+    assert steps(places) == []
+    going_on.set()
+
+
+@pytest.mark.parametrize("fault", [RecursionError("too deep"), OSError(28, "No space left")])
+def test_what_nobody_foresaw_costs_one_checkpoint_only(
+    places: Places, told: list[Event], fault: Exception
+) -> None:
+    hf(places.output, 100)
+    hf(places.output, 200)
+
+    def whole(folder: Path, step: int) -> Whole:
+        if step == 200:
+            raise fault
+        return hugging_face(folder, step)
+
+    profile = Folders("hf", HF_FOLDER, whole)
+    adopter = Adopter(KEY, places, profile, -1, 0.0, busy=set, emit=told.append)
+
+    adopter.finish(by=None)
+
+    assert steps(places) == [100]
+    assert [getattr(event, "step", None) for event in told] == [200]
 
 
 def test_wreckage_that_is_completed_counts(places: Places, adopter: Adopter) -> None:
@@ -209,7 +250,7 @@ def test_what_the_attempt_began_with_is_not_sent_again(
     (places.output / "checkpoint-500" / "optimizer.pt").unlink()
     adopter.after = 500
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert (steps(places), told) == ([], [])
 
@@ -223,7 +264,7 @@ def test_a_link_in_a_folder_is_never_followed(
     elsewhere = hf(tmp_path, 600)
     (places.output / "checkpoint-600").symlink_to(elsewhere)
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert steps(places) == []
     assert [str(getattr(event, "reason", "")) for event in told] == [
@@ -235,7 +276,7 @@ def test_fault_10_deepspeeds_word_of_the_latest_is_ours(places: Places, adopter:
     deepspeed(places.output)  # its own `latest` names another tag
     adopter.profile = PROFILES["deepspeed"]
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert (places.checkpoints / "step-500" / "latest").read_text() == "global_step500"
 
@@ -244,7 +285,7 @@ def test_a_file_is_a_checkpoint_too(places: Places, adopter: Adopter) -> None:
     lightning(places.output)
     adopter.profile = PROFILES["lightning"]
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert (places.checkpoints / "step-500" / "epoch=0-step=500.ckpt").is_file()
 
@@ -256,7 +297,7 @@ def test_patterns_may_lie_side_by_side_in_one_folder(places: Places, adopter: Ad
     assert profile
     adopter.profile = profile
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     assert steps(places) == [7]
 

@@ -216,7 +216,7 @@ def test_the_host_describes_a_frameworks_folder_as_the_schema_says(places: Place
         KEY, places, PROFILES["deepspeed"], -1, 0.0, busy=set, emit=lambda event: None
     )
 
-    adopter.finish()
+    adopter.finish(by=None)
 
     manifest = checked(files.Manifest, places.checkpoints / "step-500" / "MANIFEST.json")
     assert isinstance(manifest, files.Manifest)
