@@ -70,6 +70,8 @@ specs = st.builds(
     secrets=st.dictionaries(names, text, max_size=2),
     max_restarts=counts,
     save_every=maybe(durations),
+    profile=st.lists(text, max_size=2).map(tuple),
+    helper=st.booleans(),
     image=maybe(text),
 )
 jobs = st.builds(
