@@ -139,6 +139,7 @@ HOST_CALLS = (
     "leases.release",
     "leases.idle",
     "restore",
+    "launch",
     "start",
     "commit",
     "commit",
@@ -179,9 +180,10 @@ class Schedule:
     Everything about one run; the same schedule runs the same way to the last step.
 
     Faults end *ends* seconds after the beginning; what they broke must mend by itself then.
-    *boots* is how long an instance takes at least and at most until its agent runs, *idle*
-    how long a host waits for work. *strikes* are faults at the n-th call that functions
-    make, *lost* is the n-th report that hosts send, and gets lost.
+    *boots* is how long an instance takes at least and at most until its agent runs, *restores*
+    the same for a checkpoint, *idle* how long a host waits for work, *keep* how many checkpoints
+    are kept. *strikes* are faults at
+    the n-th call that functions make, *lost* is the n-th report that hosts send, and gets lost.
     """
 
     seed: int
@@ -195,6 +197,8 @@ class Schedule:
     ends: float = FAULTS_END
     boots: tuple[float, float] = (60.0, 150.0)
     idle: float = 600.0
+    restores: tuple[float, float] = (1.0, 30.0)
+    keep: int = 3
 
 
 class Size(StrEnum):
@@ -242,6 +246,7 @@ def _small(seed: int, rng: Random) -> Schedule:
         pools=1,
         ends=300.0,
         boots=(10.0, 40.0),
+        restores=rng.choices(((1.0, 20.0), (400.0, 500.0)), (19, 1))[0],
         idle=140.0,  # more than a notice and its margin, as it must be
     )
 
@@ -249,7 +254,8 @@ def _small(seed: int, rng: Random) -> Schedule:
 def _middle(seed: int, rng: Random) -> Schedule:
     works = tuple(_work(rng, pools=2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3))))
     faults = _faults(rng, rng.randint(1, 9), until=FAULTS_END - 300)
-    return Schedule(seed, works, faults, rng.choice((1, 2, 2, 3)), _skews(rng, 5))
+    hosts, skews = rng.choice((1, 2, 2, 3)), _skews(rng, 5)
+    return Schedule(seed, works, faults, hosts, skews, keep=rng.choice((1, 2, 3)))
 
 
 def _large(seed: int, rng: Random) -> Schedule:

@@ -8,21 +8,19 @@ meanwhile happens right after the thaw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from reprieve.domain.checkpoint import Manifest, manifest_key, own_manifests
+from reprieve.domain.checkpoint import Manifest, manifest_key
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import LeaseLostError, NotAdoptedError, UnknownOutcomeError
 from reprieve.domain.host import InstanceState
-from reprieve.domain.job import CheckpointRef
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, Outcome, Phase
 from reprieve.domain.notice import Notice
-from reprieve.ports.checkpoints import BadObjectError
 from reprieve.ports.leases import Claim, Progress
 from reprieve.protocol import Report, ReportKind, Scalar
 from reprieve_agent import actions as do
@@ -30,7 +28,7 @@ from reprieve_agent import events as on
 from reprieve_agent.clock import Now
 from reprieve_agent.machine import Machine
 from reprieve_agent.periods import Periods
-from reprieve_agent.restore import NoValidCheckpointError, Quarantine, Restorer
+from reprieve_agent.restore import NoValidCheckpointError, Restorer
 from reprieve_agent.state import AckState, Ending, Process, State
 from tests.simulation.faults import Caller, Died
 from tests.simulation.promises import Start
@@ -46,43 +44,11 @@ CRASHED = 1
 SHORT = 0.01
 
 
-class BucketView:
-    """What a restore reads, and the sweep."""
-
-    def __init__(self, manifests: dict[str, Manifest], bad: Container[str]) -> None:
-        self._manifests, self._bad = manifests, bad
-
-    def manifests(self, job: str, attempt: int) -> Sequence[str]:
-        return own_manifests([k for k in self._manifests if k.startswith(f"jobs/{job}/")], attempt)
-
-    def manifest(self, key: str) -> Manifest:
-        if key in self._bad:
-            raise BadObjectError(f"{key} has the wrong digest")
-        return self._manifests[key]
-
-    def newest(self, job: str, attempt: int, *, after: int | None) -> CheckpointRef | None:
-        for key in self.manifests(job, attempt):
-            step = self._manifests[key].step
-            if after is None or step > after:
-                return CheckpointRef(step, key)
-        return None
-
-
 class QuickRestorer(Restorer):
-    """The real choice of a checkpoint, without its bytes."""
+    """The real choice of a checkpoint; the bucket has looked at its bytes already."""
 
     def _fetch(self, manifest: Manifest, target: Path, account: object) -> None:
         return
-
-
-class ShortQuarantine(Quarantine):
-    """Remembered for one restore."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-
-    def add(self, key: str, reason: str) -> None:
-        self._reasons[key] = reason
 
 
 @dataclass(slots=True)
@@ -114,6 +80,7 @@ class Agent:
     cut_until: float = 0.0
     spoke_at: float | None = None
     gone_at: float | None = None
+    reclaimed_at: float | None = None
     metadata: Notice | None = None
     boot_n: int = 0
     life: int = 0
@@ -151,6 +118,11 @@ class Agent:
     @property
     def holder(self) -> Holder:
         return Holder(self.instance_id, f"boot-{self.boot_n}")
+
+    @property
+    def job(self) -> str | None:
+        """The job that it has, running or not yet."""
+        return self.state.tenure.key.job if self.state.tenure else None
 
     def now(self) -> Now:
         return Now(self.world.now() + timedelta(seconds=self.skew), self.world.now_s)
@@ -380,11 +352,13 @@ class Agent:
             case do.ReleaseStray(key, cause):
                 self.later(SHORT, lambda: self._release_stray(key, cause))
             case do.Prepare(key):
-                self.later(self.world.rng.uniform(1, 10), lambda: self._prepare(action))
+                lasts = self.world.rng.uniform(*self.world.schedule.restores)
+                self.later(lasts, lambda: self._prepare(action))
             case do.AbortPreparation(key):
                 self.stopped.add(key)
                 self.later(SHORT, lambda: self._kill(key))
             case do.Launch():
+                self._call("launch", lambda: None)
                 self.later(0.1, lambda: self._launch(action))
             case do.Attach(key, _, base, committed, _):
                 self._accompany(key, committed or base)
@@ -558,10 +532,10 @@ class Agent:
         if key in self.stopped:
             return
         restorer = QuickRestorer(
-            cast("Any", BucketView(self.world.manifests, self.world.bad)),
-            ShortQuarantine(),
+            cast("Any", self.world.bucket),
             report=lambda _key, _why: None,
             stopped=lambda: False,
+            by=self.instance_id,
         )
         target = cast("Path", SimpleNamespace(iterdir=lambda: iter(())))
         try:
@@ -577,7 +551,7 @@ class Agent:
             self.emit(on.PreparationFailed(key, Cause.NO_VALID_CHECKPOINT, str(error)))
             return
         prepared = on.Prepared(key, restored.base, restored.step)
-        self.later(self.world.rng.uniform(0.1, 20), lambda: self._step(prepared))
+        self.later(self.world.rng.uniform(0.1, 9), lambda: self._step(prepared))
 
     def _launch(self, action: do.Launch) -> None:
         key = action.key
@@ -733,14 +707,14 @@ class Agent:
             token=key.token,
             step=step,
             parent=self.parent if self.parent != name else None,
-            files=(),
+            files=self.world.bucket.files(key.job, key.attempt, f"save-{self.world.steps}"),
             saved_at=self.now().wall,
         )
         if name not in self.world.manifests and key.job in self.world.torn:
             self.world.torn.discard(key.job)
             self.world.bad[name] = self.world.now_s
             self.world.say(f"FAULT {name} is half-written")
-        standing = self.world.manifests.setdefault(name, manifest)
+        standing = self.world.bucket.commit(manifest)
         self.world.say(f"{self.instance_id} commits {name}")
         self.parent = standing.key
         self.uploading.discard((key, step))

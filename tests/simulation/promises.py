@@ -12,6 +12,7 @@ The eighth, least privilege, can't break here: a simulated host has no port but 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,12 @@ RESTORE = 60.0  # a checkpoint that goes bad while it is restored is used once m
 ENDED = "ended"  # the timeline's word for the end of an attempt
 
 
-class BrokenPromiseError(AssertionError):
-    """A promise of the design doesn't hold."""
+class BrokenPromiseError(BaseException):
+    """
+    A promise of the design doesn't hold.
+
+    No use case may take it for trouble of its own: the sweep keeps every ``Exception``.
+    """
 
 
 @dataclass(slots=True)
@@ -231,6 +236,15 @@ class Promises:
             if now - since > DETECTION:
                 self._broken("a loss that nobody found", (key, agent.instance_id))
 
+    def reclaimed(self, agent: Agent) -> None:
+        """Hold that a reclaim was noticed, if only by the one sweep that reads Spot requests."""
+        world = self.world
+        row = world.memory.host_rows.get(agent.instance_id)
+        if row is None or agent.reclaimed_at is None or row.state is not HostState.READY:
+            return
+        if world.swept_at > agent.reclaimed_at:
+            self._broken("a reclaim that nobody noticed", agent.instance_id)
+
     # 5. No restart without evidence ------------------------------------------------------------
 
     def ended(self, key: LeaseKey, instance_id: str | None) -> None:
@@ -244,6 +258,13 @@ class Promises:
             return
         if world.now_s - agent.spoke_at < SILENCE:
             self._broken("a live lease was ended without evidence", key)
+
+    def terminating(self, instance_ids: Sequence[str]) -> None:
+        """Hold that no host is terminated while it holds a lease."""
+        going = set(instance_ids)
+        for row in self.world.memory.lease_rows.values():
+            if row.state is LeaseState.HELD and row.holder and row.holder.instance_id in going:
+                self._broken("a host was terminated with its job", row.key)
 
     def _drained(self, agent: Agent) -> bool:
         """Whether a person wanted the host emptied: that is evidence, too."""

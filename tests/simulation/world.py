@@ -29,12 +29,14 @@ from reprieve.domain.job import Job
 from reprieve.domain.lease import Holder, LeaseKey, LeaseState
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError, Plan
+from reprieve.domain.retention import Retention
 from reprieve.ports.jobs import Live
 from reprieve.ports.orders import Listing
 from reprieve.protocol import OrderMessage, Report, Ticket
 from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.wiring import Deployment, Ports, UseCases
 from tests.builders import NOON, a_spec
+from tests.simulation.bucket import Bucket, Shelves
 from tests.simulation.faults import (
     AT_A_CALL_OF_A_FUNCTION,
     AT_A_CALL_OF_A_HOST,
@@ -45,7 +47,7 @@ from tests.simulation.faults import (
     Schedule,
     Work,
 )
-from tests.simulation.host import Agent, BucketView
+from tests.simulation.host import Agent
 from tests.simulation.promises import BrokenPromiseError, Promises
 from tests.simulation.strikes import TYPES, ZONES, Strikes
 
@@ -57,6 +59,7 @@ NOTICE = CLOCK.notice.total_seconds()
 HORIZON = 8 * 3600.0  # after the faults' end
 TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "leases.")
 WRITES = frozenset({"rows.commit", "leases.claim", "leases.release"})
+OWN = frozenset({"restore", "launch", "start", "commit"})  # a host's, and no port's
 SENDING = ("mail.", "signals.", "fleet.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
 NEVER_RAISE = frozenset({"fleet.states", "fleet.usd_per_hour", "signals.preempt"})
@@ -101,7 +104,12 @@ class LateOrders(InMemoryOrderStore):
 class Seller(InMemoryFleet):
     """Gives less than was asked for, so many times as `short` says."""
 
+    world: World
     short = 0
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        self.world.promises.terminating(instance_ids)
+        super().terminate(instance_ids)
 
     def _buy(self, plan: Plan) -> FleetAnswer:
         answer = super()._buy(plan)
@@ -129,8 +137,7 @@ class World:
     agents: dict[str, Agent] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)  # hosts with a live process
     works: dict[str, Work] = field(default_factory=dict)
-    manifests: dict[str, Manifest] = field(default_factory=dict)
-    bad: dict[str, float] = field(default_factory=dict)  # since when
+    bucket: Bucket = field(init=False)
     torn: set[str] = field(default_factory=set)
     tickets: dict[str, dict[str, Queued]] = field(default_factory=lambda: defaultdict(dict))
     pollers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -139,6 +146,7 @@ class World:
     cancelled: set[str] = field(default_factory=set)
     armed: list[Fault] = field(default_factory=list)
     deaf_until: float = 0.0
+    swept_at: float = 0.0  # the beginning of the last sweep that nothing kept from anything
     hindered_until: float = 0.0  # until then the functions couldn't do their work
     outage_until: float = 0.0
     mail_bad_until: float = 0.0
@@ -163,10 +171,11 @@ class World:
         self.memory = memory = Memory(self.now)
         memory.before, memory.after = self._before, self._after
         memory.jobs, memory.orders = LateJobs(memory), LateOrders(memory)
-        memory.jobs.world = memory.orders.world = self
         self.fleet = memory.fleet = Seller(memory)
+        memory.jobs.world = memory.orders.world = self.fleet.world = self
         self.strikes = Strikes(self)
         self.promises = Promises(self)
+        self.bucket = Bucket(self.now)
         ports = Ports(
             rows=memory.rows,
             jobs=memory.jobs,
@@ -176,11 +185,14 @@ class World:
             fleet=memory.fleet,
             signals=memory.signals,
             mail=memory.mail,
-            manifests=BucketView(self.manifests, self.bad),
+            manifests=self.bucket,
+            stored=Shelves(self.bucket),
         )
         names = [f"pool-{nth}" for nth in range(self.schedule.pools)]
         pools = {name: a_pool(name, self.schedule.max_hosts) for name in names}
-        self.uses = UseCases(ports, Deployment("Reprieve", pools, ZONES, CLOCK), self.now)
+        retention = Retention(keep=self.schedule.keep)
+        deployment = Deployment("Reprieve", pools, ZONES, CLOCK, retention)
+        self.uses = UseCases(ports, deployment, self.now)
         self._reconcile = self.uses.reconcile
 
     def now(self) -> datetime:
@@ -238,7 +250,16 @@ class World:
 
     def sweep(self) -> None:
         """Let reconcile run once; what fails is left to the next one."""
-        self.invoke("reconcile", self._reconcile)
+        self.invoke("reconcile", self._sweep)
+
+    def _sweep(self) -> None:
+        began, faults = self.now_s, self.hindered_until
+        swept = self._reconcile()
+        for failure in swept.failures:
+            if not isinstance(failure, ReprieveError):
+                raise BrokenPromiseError(f"the sweep fails: {failure!r}") from failure
+        if not swept.failures and faults <= began:
+            self.swept_at = began
 
     def _submit(self, nth: int, work: Work) -> None:
         every = timedelta(seconds=work.save_every) if work.save_every else None
@@ -280,7 +301,7 @@ class World:
         """Let a host call a port or do what faults may follow."""
         self._callers.append(agent.caller)
         try:
-            if name in {"restore", "start", "commit"}:
+            if name in OWN:
                 result = call()
                 self._after(name)
                 return result
@@ -366,15 +387,18 @@ class World:
             case Kind.HOST_FREEZES_AFTER:
                 host.freeze(fault.amount)
             case Kind.REQUEUED_AFTER:
-                job = host.run.key.job if host.run else None
+                job = host.job
                 if job:
                     self.later(fault.amount, lambda: self.strikes.job(Kind.REQUEUE, job))
             case Kind.HOST_DIES_AFTER:
                 self.die(host, told=False)
+                raise Died
             case Kind.HOST_REBOOTS_AFTER:
                 host.reboot()
+                raise Died
             case Kind.AGENT_DIES_AFTER:
                 host.restart_agent()
+                raise Died
             case Kind.HOST_ANSWER_LOST if name.startswith("leases."):
                 raise UnknownOutcomeError("injected after")
             case _:
@@ -539,6 +563,7 @@ class World:
         if not agent.alive:
             return
         self.say(f"{agent.instance_id} is gone")
+        self.promises.reclaimed(agent)
         self.fleet.set_state(agent.instance_id, InstanceState.GONE)
         agent.alive = False
         agent.gone_at = self.now_s
@@ -552,6 +577,7 @@ class World:
         ends = self.now() + timedelta(seconds=NOTICE)
         notice = Notice(NoticeKind.INTERRUPTION, agent.instance_id, self.now(), Channel.EVENT, ends)
         self.fleet.reclaimed.add(agent.instance_id)
+        agent.reclaimed_at = self.now_s
         if Channel.EVENT in channels:
             self.event(notice)
         if Channel.METADATA in channels:
@@ -565,6 +591,16 @@ class World:
             self.armed.append(fault)
         else:
             self.strikes(fault)
+
+    @property
+    def manifests(self) -> dict[str, Manifest]:
+        """What was ever committed."""
+        return self.bucket.ever
+
+    @property
+    def bad(self) -> dict[str, float]:
+        """What went bad, and since when."""
+        return self.bucket.bad
 
     # The bucket ------------------------------------------------------------------------------
 
