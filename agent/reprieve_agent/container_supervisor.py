@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from reprieve_agent.state import Process
 from reprieve_agent.supervisor import Exit, JobStart, Supervisor, public_name
 
 DOCKER = "docker"
-REMOVE_SECONDS = 30.0
+REMOVE_SECONDS = 10.0
+PAUSE_SECONDS = 0.1
 GPUS_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 NO_GPUS = frozenset({"none", "void", ""})
 OF_THE_ENGINE = ("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT")
@@ -126,7 +128,16 @@ def _folders(start: JobStart) -> Iterator[Path]:
 
 
 def _remove(name: str) -> bool:
-    """Remove the container, running or not; one that isn't there is removed."""
+    """Remove the container, running or not; False if it may still be there."""
+    ends = time.monotonic() + REMOVE_SECONDS
+    while not _is_gone(name):
+        if time.monotonic() >= ends:
+            return False
+        time.sleep(PAUSE_SECONDS)  # Docker may be removing it already, since it has ended
+    return True
+
+
+def _is_gone(name: str) -> bool:
     try:
         done = subprocess.run(
             [DOCKER, "rm", "--force", name],

@@ -237,21 +237,32 @@ def test_docker_is_told_nothing_that_a_job_can_choose(tmp_path: Path, calls: Pat
     assert {"WHO", "S", "REPRIEVE_RUN_DIR"} & set(told["env"]) == set()
 
 
-def test_a_container_that_cannot_be_removed_is_not_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+BUSY = """\
+#!/bin/sh
+[ $1 = run ] && exit 0
+echo removing >>{folder}/tries
+[ $(wc -l <{folder}/tries) -gt 1 ] && exit 0
+echo "removal of container $3 is already in progress" >&2
+exit 1
+"""
+BROKEN = "#!/bin/sh\n[ $1 = run ] && exit 0\nexit 1\n"
+
+
+@pytest.mark.parametrize(("program", "gone"), [(BUSY, True), (BROKEN, False)])
+def test_a_container_is_gone_when_docker_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, *, gone: bool
 ) -> None:
+    monkeypatch.setattr(container_supervisor, "REMOVE_SECONDS", 20.0 if gone else 0.2)
     commands = tmp_path / "bin"
     commands.mkdir()
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    (commands / "docker").write_text("#!/bin/sh\n[ $1 = run ] || { echo broken >&2; exit 1; }\n")
+    (commands / "docker").write_text(program.format(folder=commands))
     (commands / "docker").chmod(0o755)
     kept = Kept("container", tmp_path, a_key("job-1", token=own_token()))
     kept.wait(kept.launch("/bin/true"))
 
-    assert kept.kill() is False
+    assert kept.kill() is gone
 
-    (commands / "docker").unlink()
-    assert kept.kill() is False
     kept.clean()
 
 

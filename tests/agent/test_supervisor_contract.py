@@ -85,7 +85,10 @@ def test_a_secret_reaches_the_job_and_lies_in_no_file(kept: Kept) -> None:
 
 
 def test_the_wake_up_signal_is_ignored_and_no_other(kept: Kept) -> None:
-    process = kept.launch("/bin/sh", "-c", "kill -USR1 $$; grep -E '^Sig(Ign|Blk)' /proc/$$/status")
+    # Of grep, which has what the shell was given: a shell blocks signals while it waits.
+    process = kept.launch(
+        "/bin/sh", "-c", "kill -USR1 $$; grep -E '^Sig(Ign|Blk)' /proc/self/status"
+    )
 
     assert kept.wait(process).exit_code == 0
 
@@ -267,7 +270,7 @@ def test_an_exit_that_could_not_be_written_is_known_all_the_same(kept: Kept) -> 
 
 
 def test_a_job_outlives_the_kill_of_who_started_it_and_is_adopted(kept: Kept) -> None:
-    gate = kept.folder / "gate"
+    gate = kept.places.work / "gate"
     script = f"echo up; until [ -e {gate} ]; do sleep 0.02; done; exit 9"
     arguments = (kept.kind, str(kept.folder), kept.key.job, kept.key.token)
     command = (sys.executable, "-m", "tests.agent.kept", *arguments, "/bin/sh", "-c", script)
