@@ -78,8 +78,8 @@ def test_a_listing_shows_a_whole_pool_in_one_call(stores: Stores) -> None:
     stores.hosts.adopt(a_host(OTHER_HOST, state=HostState.GONE))
     stores.rows.commit([Chill(POOL, SPOT_A, Cold(at(180), "dry"))])
     stores.rows.commit([Chill(POOL, SPOT_B, Cold(at(60), "taken"))])
+    life = History(hours=1.5, launches_tried=1, advised=1, advised_rightly=1)
     for _ in range(2):
-        life = History(hours=1.5, launches_tried=1, advised=1, advised_rightly=1)
         stores.rows.commit([Remember(POOL, SPOT_B, life)])
     quotes = Quotes.of({("g5.xlarge", "us-east-1a"): 0.4}, at=at(5))
     stores.rows.commit([PutQuotes(POOL, quotes)])

@@ -36,7 +36,11 @@ steps:
 expect:
   jobs: {train: {status: CANCELLED, event_counts: {submitted: 1}}}
   calls:
-    - {service: ec2, action: CreateFleet, parameters: {Type: instant}, distinct: ClientToken, count: 1}
+    - service: ec2
+      action: CreateFleet
+      parameters: {Type: instant}
+      distinct: ClientToken
+      count: 1
     - {service: imds, action: api/token}
   instances: {launched: 1, zone: {us-east-1f: 0}}
   seconds: {at_most: 3600}
