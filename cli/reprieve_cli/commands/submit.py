@@ -106,12 +106,10 @@ from reprieve_cli.terminal import Terminal
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.pass_obj
 def submit(context: Context, /, terminal: Terminal, **given: Any) -> None:
-    r"""
+    """
     Queue COMMAND, run without a shell in the folder that --code names.
 
-    \b
-    reprieve submit --code . --setup 'pip install -r requirements.txt' \
-        -- python train.py --epochs 3
+    For example: reprieve submit --code . -- python train.py --epochs 3
     """
     from reprieve_cli import submission
 
