@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from tests.simulation.faults import draw
 from tests.simulation.search import play, shorten
@@ -19,6 +20,8 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:200", help="first:last+1")
     parser.add_argument("--tell", type=int, default=1, help="stories to tell of each kind")
     parser.add_argument("--seconds", type=float, default=None, help="stop after so much CPU time")
+    parser.add_argument("--ledger", type=Path, help="add a row to this file")
+    parser.add_argument("--commit", default="", help="what the row says was searched")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     # What is imported stays; the worlds are circles, so they are looked for, only more rarely.
@@ -41,6 +44,9 @@ def main() -> int:
     _say(f"{ran} schedules, {broken} broke a promise, {ran / spent:.1f} a second of CPU time")
     for kind, count in told.most_common():
         _say(f"  {count:6d}  {kind}")
+    if options.ledger:
+        with options.ledger.open("a") as ledger:
+            ledger.write(f"{options.commit}\t{first}\t{int(first) + ran}\t{broken}\n")
     return 1 if told else 0
 
 

@@ -139,16 +139,15 @@ CASES: dict[str, Case] = {
         "silent hosts are supply",
         small(Fault(140.0, Kind.DIE_UNTOLD, BROKEN), works=(work(), work(at=170.0)), max_hosts=1),
     ),
-    # The host is told to go; a ticket that was under way reaches it.
+    # The host is told to go; a job comes while a function is about to terminate it.
     "a host that was told to go takes a job with it": Case(
         "a host that goes may claim",
         small(
-            Fault(60.0, Kind.DRAIN, 0.0, 20.0),
-            Fault(0.0, Kind.PAUSED, 0.0, 9.0, "fleet.terminate"),
-            works=(work(40.0), work(40.0, at=60.0)),
+            Fault(140.0, Kind.STOP),
+            Fault(170.0, Kind.PAUSED, 0.0, 9.0, "fleet.terminate"),
+            works=(work(20.0), work(at=181.0)),
             max_hosts=1,
         ),
-        noise=60,
     ),
     # An idle agent is stopped and started again; what it said before arrives when it has a job.
     "a host is terminated with the job that it has just claimed": Case(

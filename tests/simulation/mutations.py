@@ -23,7 +23,7 @@ from reprieve.domain import settlement
 from reprieve.domain.capacity import Census
 from reprieve.domain.checkpoint import step_of
 from reprieve.domain.errors import UnknownOutcomeError
-from reprieve.domain.host import InstanceState
+from reprieve.domain.host import HostState, InstanceState
 from reprieve.domain.job import CheckpointRef, JobStatus
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, LeaseState, Outcome
 from reprieve.domain.settlement import Facts, Move, Nothing
@@ -287,7 +287,7 @@ def claims_on_a_host_that_goes() -> AbstractContextManager[object]:
         row = rows.get(holder.instance_id)
         if row is None:
             return claim(self, key, holder)
-        rows[holder.instance_id] = replace(row, state="READY")
+        rows[holder.instance_id] = replace(row, state=HostState.READY)
         try:
             return claim(self, key, holder)
         finally:
