@@ -28,6 +28,7 @@ LARGEST_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 STEP = "{step}"
 LAST_DIGITS = re.compile(r"(?!.*\.orbax-checkpoint-tmp)(?:.*\D)?(\d{1,12})", re.ASCII)
 HF_FOLDER = re.compile(r"checkpoint-(\d{1,12})", re.ASCII)
+DCP_SHARD = re.compile(r"__(\d+)_\d+\.distcp", re.ASCII)
 DEEPSPEED_FOLDER = re.compile(r"global_step(\d{1,12})", re.ASCII)
 DEEPSPEED_FILE = re.compile(
     r"(?:(?:bf16_|fp16_)?zero_pp_rank_(?P<dp>\d+)_)?mp_rank_(?P<mp>\d+)_(?P<what>model|optim)_states\.pt"
@@ -212,16 +213,17 @@ def distributed(folder: Path, _step: int) -> Whole:
         raise WreckError(".metadata names no shard")
     ends: dict[str, int] = {}
     for entry in entries.values():
-        about = getattr(entry, "state", None)
-        if not isinstance(about, dict):
-            raise WreckError(".metadata isn't an index that we know")
-        path, end = str(about.get("relative_path")), int(about["offset"]) + int(about["length"])
+        about: Any = getattr(entry, "state", None)
+        try:
+            path, end = str(about["relative_path"]), int(about["offset"]) + int(about["length"])
+        except (KeyError, TypeError, ValueError):
+            raise WreckError(".metadata isn't an index that we know") from None
         ends[path] = max(end, ends.get(path, 0))
     for path, end in sorted(ends.items()):
         if "/" in path:
             raise WreckError(f".metadata names {path}, outside its folder")
         _at_least(folder / path, end)
-    writers = {path.split("_")[2] for path in ends if path.count("_") > 2}  # noqa: PLR2004 - __0_0.distcp
+    writers = {match[1] for path in ends if (match := DCP_SHARD.fullmatch(path))}
     return Whole(world_size=len(writers) or 1)
 
 
