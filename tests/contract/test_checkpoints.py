@@ -200,7 +200,9 @@ def test_a_log_is_replaced_as_it_grows(bucket: Bucket) -> None:
     assert bucket.read(log_key("job-1", 2)) == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied", "NoSuchBucket"])
+@pytest.mark.parametrize(
+    "code", ["SlowDown", "InternalError", "AccessDenied", "NoSuchBucket", "ExpiredToken"]
+)
 def test_trouble_of_the_service_condemns_no_object(code: str) -> None:
     client = s3_client(_session({"aws_access_key_id": "test"}))
     with Stubber(client) as stub:

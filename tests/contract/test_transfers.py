@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from reprieve.adapters import s3_checkpoints, s3_transfers
 from reprieve.adapters.s3_checkpoints import S3Checkpoints
@@ -125,9 +125,21 @@ def test_a_file_in_parts_arrives_whole(bucket: PartBucket, source: Path) -> None
     assert bucket.sent == dict.fromkeys(range(1, PARTS + 1), 1)
 
 
-def test_only_parts_that_are_missing_are_sent_again(bucket: PartBucket, source: Path) -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(refusal("SlowDown"), id="throttled"),
+        pytest.param(refusal("InternalError"), id="5xx"),
+        pytest.param(refusal("ExpiredToken"), id="credentials that ran out"),
+        pytest.param(ConnectionClosedError(endpoint_url="s3"), id="reset in the middle of a part"),
+        pytest.param(ReadTimeoutError(endpoint_url="s3"), id="no answer"),
+    ],
+)
+def test_only_parts_that_are_missing_are_sent_again(
+    bucket: PartBucket, source: Path, trouble: Exception
+) -> None:
     ledger = MemoryLedger()
-    bucket.trouble = {PARTS: refusal("SlowDown")}
+    bucket.trouble = {PARTS: trouble}
     with pytest.raises(UnknownOutcomeError):
         over(bucket).put_file(KEY, source, ledger=ledger)
     stored = set(ledger.parts)

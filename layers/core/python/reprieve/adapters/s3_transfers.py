@@ -137,6 +137,8 @@ class Transfers:
                 part.cancel()
             wait(sent)
             raise
+        if stopped():
+            raise AbortedError(f"the upload of {key} was called off")
         parts: Any = [{"PartNumber": n, "ETag": tag} for n, tag in sorted(ledger.parts.items())]
         self._client.complete_multipart_upload(
             Bucket=self._bucket,
