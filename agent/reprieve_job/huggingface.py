@@ -56,7 +56,16 @@ class ReprieveCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Learn how many steps there will be."""
+        """
+        Learn how many steps there will be.
+
+        :raises ValueError: the Trainer would save models only.
+        """
+        if args.save_only_model:
+            raise ValueError(
+                "save_only_model=True leaves out the optimizer and the random state: training"
+                " can't go on from such a checkpoint"
+            )
         self._job.total_steps = state.max_steps
         self._ranks = Ranks(self._job, reshardable=self._reshardable)
 
