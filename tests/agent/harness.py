@@ -7,12 +7,10 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from reprieve.adapters.memory import Memory
 from reprieve.domain.clock import NoticeClock
@@ -27,6 +25,7 @@ from reprieve_agent.executor import Executor
 from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
 from reprieve_agent.listener import Listener
+from reprieve_agent.log_stream import LogGroup
 from reprieve_agent.machine import Machine
 from reprieve_agent.metadata import Identity, MetadataClient, MetadataWatcher
 from reprieve_agent.periods import Periods
@@ -37,10 +36,11 @@ from reprieve_agent.supervisor import Supervisor
 from reprieve_agent.surroundings import Host, Outside
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, MetadataService, Queues
+from tests.agent.waiting import PATIENCE_SECONDS, own_token, wait_until
 from tests.builders import a_host, a_job, a_lease
 from tests.stored import submit
 
-PATIENCE_SECONDS = 20.0
+__all__ = ["PATIENCE_SECONDS", "own_token", "wait_until"]  # with all that is made here
 
 # A job whose last word depends on every step it took: state(n) = sha256(state(n-1) + n).
 CHAIN = textwrap.dedent(
@@ -85,20 +85,6 @@ def chain_state(total: int) -> str:
     for step in range(1, total + 1):
         state = hashlib.sha256(f"{state}{step}".encode()).hexdigest()
     return state
-
-
-def own_token() -> str:
-    """Return a token that no other test has: by it a job's processes are found in /proc."""
-    return uuid4().hex
-
-
-def wait_until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for a condition; fail when it doesn't come true in time."""
-    ends = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > ends:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.01)
 
 
 @dataclass
@@ -164,6 +150,7 @@ class HostUnderTest:
         self.metadata = MetadataService(instance_id)
         self.supervisor: Supervisor = ChildSupervisor()
         self.gpus: Gpus | None = None
+        self.log_group: LogGroup | None = None
         self.ended: str | None = None
         self._thread: threading.Thread | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,6 +190,7 @@ class HostUnderTest:
             store=self.cloud.store,
             supervisor=self.supervisor,
             gpus=self.gpus,
+            log_group=self.log_group,
         )
         self.executor = Executor(
             config, Host(identity, self.boot_id, self.account), outside, self.inbox.put

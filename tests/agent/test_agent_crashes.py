@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from reprieve.adapters import keys
-from reprieve.domain.lease import Cause, LeaseState, Outcome
+from reprieve.domain.clock import NoticeClock
+from reprieve.domain.lease import Cause, LeaseKey, LeaseState, Outcome
 from reprieve_agent import processes
+from reprieve_agent.clock import boot_seconds
 from reprieve_agent.state import Stage
 from reprieve_agent.supervisor import marker
 from tests.agent.harness import chain_job, soon, wait_until
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.e2e
 
 PROGRAM = Path(__file__).with_name("crashing_agent.py")
 NOTICE_SECONDS = 24.0
+SHORT_NOTICE_SECONDS = 6.0
 PATIENCE_SECONDS = 60.0
 WAY_THROUGH = [
     *(Stage.CLAIMING, Stage.CLAIMED, Stage.PREPARING, Stage.SEALING, Stage.STARTING),
@@ -85,13 +88,7 @@ def test_a_lost_lease_is_given_up_also_by_an_agent_that_dies_over_it(
     mortal.record.write_text("\n".join(stage for stage in Stage if stage is not Stage.EVICTING))
     mortal.start(str(PROGRAM), "before", str(mortal.record))
     wait_until(lambda: (account.lease(key).step or 0) >= 3, "training", PATIENCE_SECONDS)
-    account.client("dynamodb").update_item(  # as the functions do that count a host out
-        TableName=TABLE,
-        Key=dict(zip(("pk", "sk"), ({"S": part} for part in keys.lease(key)), strict=True)),
-        UpdateExpression="SET #state = :closed",
-        ExpressionAttributeNames={"#state": "state"},
-        ExpressionAttributeValues={":closed": {"S": LeaseState.CLOSED.value}},
-    )
+    take_away(account, key)
     wait_until(lambda: Stage.EVICTING in mortal.died, "the loss is seen", PATIENCE_SECONDS)
     wait_until(
         lambda: not processes.of_job(None, marker(key)), "the job is ended", PATIENCE_SECONDS
@@ -100,3 +97,45 @@ def test_a_lost_lease_is_given_up_also_by_an_agent_that_dies_over_it(
 
     assert account.manifests() == []
     assert account.lease(key).state is LeaseState.CLOSED
+
+
+def test_an_agent_that_was_frozen_while_its_lease_was_taken_commits_nothing(
+    account: Account, tmp_path: Path
+) -> None:
+    """Faults 12 and 14."""
+    agent = AgentProcess(account, tmp_path / "host", SHORT_NOTICE_SECONDS)
+    lease_seconds = NoticeClock.of_seconds(SHORT_NOTICE_SECONDS).lease.total_seconds()
+    agent.start()
+    assert agent.process
+    try:
+        key = account.submit(chain_job(TOTAL=100_000, PAUSE=0.05))
+        wait_until(lambda: (account.lease(key).step or 0) >= 3, "training", PATIENCE_SECONDS)
+        agent.process.send_signal(signal.SIGSTOP)
+        frozen = boot_seconds()
+        take_away(account, key)
+        agent.metadata.interrupt(time=soon(SHORT_NOTICE_SECONDS))
+        wait_until(lambda: boot_seconds() > frozen + lease_seconds, "long enough", PATIENCE_SECONDS)
+        assert processes.of_job(None, marker(key)), "the job goes on meanwhile"
+        agent.process.send_signal(signal.SIGCONT)
+
+        wait_until(
+            lambda: not processes.of_job(None, marker(key)), "the job is ended", PATIENCE_SECONDS
+        )
+    finally:
+        agent.process.kill()
+        agent.process.wait()
+        agent.metadata.close()
+
+    assert account.manifests() == []
+    assert account.lease(key).state is LeaseState.CLOSED
+
+
+def take_away(account: Account, key: LeaseKey) -> None:
+    """Do to a lease what the functions do that count its host out."""
+    account.client("dynamodb").update_item(
+        TableName=TABLE,
+        Key=dict(zip(("pk", "sk"), ({"S": part} for part in keys.lease(key)), strict=True)),
+        UpdateExpression="SET #state = :closed",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={":closed": {"S": LeaseState.CLOSED.value}},
+    )

@@ -68,6 +68,7 @@ class Account:
             self.client("sqs").create_queue(QueueName=name)["QueueUrl"]
             for name in ("work", "reports")
         )
+        self.client("logs").create_log_group(logGroupName=self.log_group)
         table = Table(self.client("dynamodb"), TABLE)
         self.jobs, self.rows = DynamoJobStore(table), DynamoRows(table)
         DynamoHostStore(table, clock=lambda: NOON).adopt(a_host(INSTANCE))
@@ -75,6 +76,22 @@ class Account:
     @property
     def bucket(self) -> str:
         return f"bucket-{self.number}"
+
+    @property
+    def log_group(self) -> str:
+        return f"jobs-{self.number}"
+
+    def streamed(self, key: LeaseKey) -> list[str]:
+        logs = self.client("logs")
+        try:
+            answer = logs.get_log_events(
+                logGroupName=self.log_group,
+                logStreamName=f"{key.job}/{key.attempt:06d}",
+                startFromHead=True,
+            )
+        except logs.exceptions.ResourceNotFoundException:
+            return []
+        return [event["message"] for event in answer["events"]]
 
     def submit(self, spec: JobSpec) -> LeaseKey:
         job = a_job(spec=spec, token=own_token())
@@ -141,6 +158,7 @@ class AgentProcess:
             "SUPERVISOR": "child",
             "BOOT_ID_FILE": str(folder / "boot_id"),
         }
+        self.environ["LOG_GROUP"] = account.log_group
         self.log_path = folder / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -219,6 +237,7 @@ def test_a_job_is_interrupted_saved_and_released_on_real_clients(
     lease = account.lease(key)
     assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
     assert lease.committed_manifest in account.manifests()
+    wait_until(lambda: account.streamed(key)[:1] == ["first step 1"], "its output is streamed")
     assert agent.end() == 0
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reprieve.domain.lease import LeaseState
+from reprieve.domain.spec import JobSpec
 from reprieve_agent import log_stream
 from reprieve_agent.log_stream import LogGroup, LogStream
 from reprieve_agent.logs import LogPusher
 from tests.agent.fakes import MemoryCheckpoints
+from tests.agent.harness import Cloud, HostUnderTest, wait_until
 from tests.builders import a_key
 
 KEY = a_key()
@@ -137,6 +140,38 @@ def test_whatever_a_job_writes_arrives_within_the_limits(
     whole = b"".join(pieces)
     letters = [c for c in whole.decode("ascii", "ignore") if c.isalnum()]
     assert [c for c in sent if c.isascii() and c.isalnum()] == letters
+
+
+# Nothing it writes reaches the file before its buffer is flushed, which Python does at the exit.
+BUFFERED = """
+import os, sys, time
+os.write(1, b"at once\\n")
+out = os.fdopen(1, "w", buffering=1 << 20)
+out.write("held back\\nthe last word")
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "behind a shell"])
+def test_the_last_words_of_a_job_that_buffers_are_never_lost(
+    tmp_path: Path, logs: Logs, *, wrapped: bool
+) -> None:
+    (tmp_path / "job.py").write_text(BUFFERED)
+    command = f"python {tmp_path / 'job.py'}"
+    sent = ["at once", "held back", "the last word"]
+    cloud, client = Cloud(), cast("Any", logs)
+    host = HostUnderTest(cloud, tmp_path / "host")
+    host.log_group = LogGroup("jobs", lambda: client)
+    host.start()
+    try:
+        argv = ("sh", "-c", f"{command}; true") if wrapped else tuple(command.split())
+        key = cloud.submit(JobSpec(argv))
+        cloud.ring(key)
+        wait_until(lambda: cloud.lease(key).state is LeaseState.DONE, "finished")
+        wait_until(lambda: cloud.log(key) == "\n".join(sent), "copied")
+        wait_until(lambda: logs.streams.get("job-1/000001") == sent, "streamed")
+    finally:
+        host.close()
 
 
 def test_much_output_needs_few_calls(tmp_path: Path, logs: Logs) -> None:
