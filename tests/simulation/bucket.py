@@ -84,6 +84,7 @@ class Shelves:
     """The same bucket as collection sees it."""
 
     bucket: Bucket
+    deleting: Callable[[Sequence[str]], None]
 
     def listing(self, job: str) -> Listing:
         """Return all that *job* has stored."""
@@ -101,6 +102,7 @@ class Shelves:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete manifests, marks and bytes."""
+        self.deleting(keys)
         bucket = self.bucket
         marks = {mark_key(key): key for key in bucket.aside}
         for key in keys:

@@ -177,6 +177,13 @@ CASES: dict[str, Case] = {
     "a job points at a branch that nobody continued": Case(
         "the pointer takes any commit", LATE_COMMIT, noise=60
     ),
+    # B began from A's last checkpoint, and has long committed its own.
+    "what an attempt began from is collected": Case(
+        "only the newest is kept",
+        replace(
+            small(Fault(200.0, Kind.REBOOT), works=(work(1500.0, save_every=40.0),)), ends=900.0
+        ),
+    ),
     # The event was dropped with a stranger, the metadata are silent.
     "a reclaim that only the Spot request tells of is missed": Case(
         "Spot requests aren't read",

@@ -26,6 +26,7 @@ from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.host import HostState, InstanceState
 from reprieve.domain.job import CheckpointRef, JobStatus
 from reprieve.domain.lease import Cause, Holder, Lease, LeaseKey, LeaseState, Outcome
+from reprieve.domain.retention import Retention
 from reprieve.domain.settlement import Facts, Move, Nothing
 from reprieve.domain.silence import Sights, Silence
 from reprieve.ports.leases import Claim
@@ -391,6 +392,15 @@ def drained_for_ever() -> AbstractContextManager[object]:
     )
 
 
+def only_the_newest_is_kept() -> AbstractContextManager[object]:
+    """Collect what an attempt began from as soon as it has a commit of its own."""
+
+    def young_only(_self: Retention, _lineage: Sequence[str], **more: Any) -> frozenset[str]:
+        return frozenset(more["young"])
+
+    return _the(Retention, "kept", young_only)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule, how it is taken away, and where the search is aimed: from *first* on, so many."""
@@ -425,6 +435,7 @@ RULES = {
     "a notice is charged": Rule(21, charged_at_the_notice),
     "the pointer takes any commit": Rule(22, the_pointer_takes_any_commit),
     "anybody's report counts": Rule(22, reports_of_anybody),
+    "only the newest is kept": Rule(24, only_the_newest_is_kept),
     "Spot requests aren't read": Rule(25, requests_unread),
     "a drained host waits for ever": Rule(26, drained_for_ever),
 }

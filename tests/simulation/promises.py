@@ -219,6 +219,18 @@ class Promises:
         place = step_of(key)
         return place is not None and committed is not None and place[1] <= committed
 
+    def collected(self, keys: Sequence[str]) -> None:
+        """Hold that nothing is deleted that an attempt may still begin from."""
+        going = {key for key in keys if step_of(key)}
+        for row in self.world.memory.lease_rows.values():
+            mine = {key for key in going if key.startswith(f"jobs/{row.key.job}/")}
+            if not mine or row.state in {LeaseState.DONE, LeaseState.CLOSED}:
+                continue
+            if not row.sealed:
+                self._broken("collected before the attempt was sealed", sorted(mine))
+            if mine & {row.base, row.committed_manifest}:
+                self._broken("collected what the job would begin from", sorted(mine))
+
     # 4. Any one of three detectors suffices ----------------------------------------------------
 
     def _any_detector_suffices(self) -> None:
@@ -259,11 +271,14 @@ class Promises:
         if world.now_s - agent.spoke_at < SILENCE:
             self._broken("a live lease was ended without evidence", key)
 
-    def terminating(self, instance_ids: Sequence[str]) -> None:
+    def terminating(self, instance_id: str) -> None:
         """Hold that no host is terminated while it holds a lease."""
-        going = set(instance_ids)
         for row in self.world.memory.lease_rows.values():
-            if row.state is LeaseState.HELD and row.holder and row.holder.instance_id in going:
+            if (
+                row.state is LeaseState.HELD
+                and row.holder
+                and row.holder.instance_id == instance_id
+            ):
                 self._broken("a host was terminated with its job", row.key)
 
     def _drained(self, agent: Agent) -> bool:

@@ -104,12 +104,7 @@ class LateOrders(InMemoryOrderStore):
 class Seller(InMemoryFleet):
     """Gives less than was asked for, so many times as `short` says."""
 
-    world: World
     short = 0
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        self.world.promises.terminating(instance_ids)
-        super().terminate(instance_ids)
 
     def _buy(self, plan: Plan) -> FleetAnswer:
         answer = super()._buy(plan)
@@ -172,7 +167,7 @@ class World:
         memory.before, memory.after = self._before, self._after
         memory.jobs, memory.orders = LateJobs(memory), LateOrders(memory)
         self.fleet = memory.fleet = Seller(memory)
-        memory.jobs.world = memory.orders.world = self.fleet.world = self
+        memory.jobs.world = memory.orders.world = self
         self.strikes = Strikes(self)
         self.promises = Promises(self)
         self.bucket = Bucket(self.now)
@@ -186,7 +181,7 @@ class World:
             signals=memory.signals,
             mail=memory.mail,
             manifests=self.bucket,
-            stored=Shelves(self.bucket),
+            stored=Shelves(self.bucket, self.promises.collected),
         )
         names = [f"pool-{nth}" for nth in range(self.schedule.pools)]
         pools = {name: a_pool(name, self.schedule.max_hosts) for name in names}
@@ -469,9 +464,10 @@ class World:
                 self._boot(instance_id)
         for agent in self.agents.values():
             if agent.alive and instances[agent.instance_id].state is InstanceState.GONE:
+                self.say(f"{agent.instance_id} is being terminated")
+                self.promises.terminating(agent.instance_id)
                 agent.alive = False
                 agent.gone_at = self.now_s
-                self.say(f"{agent.instance_id} is being terminated")
                 self.later(self.rng.uniform(0, 8), agent.die)
 
     def _deliveries(self) -> list[float]:
