@@ -26,7 +26,12 @@ MORE = {
     "handle_notice": {"INTAKE_QUEUE_URL", "SSM_DOCUMENT"},
     "replace_host": set(),
     "record_report": {"REPORTS_QUEUE_URL", "ATTESTED_SENDER"},
-    "reconcile": {"CHECKPOINTS_BUCKET", "SSM_DOCUMENT"},
+    "reconcile": {
+        "CHECKPOINTS_BUCKET",
+        "KEEP_CHECKPOINTS",
+        "KEEP_EVERY_STEPS",
+        "SSM_DOCUMENT",
+    },
 }
 SETTINGS: dict[str, type[settings.Settings]] = {
     "handle_notice": settings.HandleNoticeSettings,
