@@ -30,7 +30,6 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 POLL_SECONDS = 0.005
 READ_BYTES = 65_536
 HANDOVER_SECONDS = 60.0  # a crashed agent is back sooner
-ANSWER_SECONDS = 6.0  # the agent's own limit for a decision is 5 s
 SIGNALLED = 128  # what a shell adds to the number of a signal
 
 
@@ -125,24 +124,25 @@ def stop(pid: int, agent: dict[str, Any] | None, told_to_stop: list[int]) -> Non
     if its time is up, or if somebody insists, SIGTERM is what is left.
     """
     told_to_stop.append(signal.SIGTERM)
-    if agent and len(told_to_stop) == 1 and tell(agent["socket"]):
+    if agent and len(told_to_stop) == 1 and tell(agent):
         signal.signal(signal.SIGALRM, lambda _signum, _frame: terminate(pid))
-        signal.setitimer(signal.ITIMER_REAL, agent["seconds"])
+        signal.setitimer(signal.ITIMER_REAL, agent["save_seconds"])
     else:
         terminate(pid)
 
 
-def tell(path: str) -> bool:
+def tell(agent: dict[str, Any]) -> bool:
     """Tell the agent to hand its job over; False if it doesn't say that it will."""
+    path = agent["socket"]
     try:
         folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
-        with socket.socket(socket.AF_UNIX) as agent:
-            agent.settimeout(ANSWER_SECONDS)
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(agent["answer_seconds"])
             # By way of the open folder: a socket's own path may have 107 bytes only.
-            agent.connect(f"/proc/self/fd/{folder}/{Path(path).name}")
+            asked.connect(f"/proc/self/fd/{folder}/{Path(path).name}")
             os.close(folder)
-            agent.sendall(b'{"op": "stop"}\n')
-            answer = json.loads(agent.recv(READ_BYTES))
+            asked.sendall(b'{"op": "stop"}\n')
+            answer = json.loads(asked.recv(READ_BYTES))
             return isinstance(answer, dict) and answer.get("result") == "stopping"
     except (OSError, ValueError):
         return False

@@ -23,6 +23,7 @@ from reprieve_agent.supervisor import JobStart, LaunchError, public_name
 METADATA_ADDRESSES = "169.254.169.254/32 fd00:ec2::254/128"
 # The agent hands a job over within 90 s of its own stop, and may take 110 s to leave.
 SAVE_SECONDS = 95.0
+ANSWER_SECONDS = 6.0  # the agent's own limit for a decision is 5 s
 PROPERTIES: Mapping[str, str] = {
     "Type": "exec",
     # SIGTERM to the keeper alone: control-group would end the data workers of a save first.
@@ -69,7 +70,11 @@ class SystemdSupervisor(ChildSupervisor):
         return gone and stopped
 
     def _order(self, start: JobStart) -> dict[str, Any]:
-        agent = {"socket": str(self._agent_socket), "seconds": SAVE_SECONDS}
+        agent = {
+            "socket": str(self._agent_socket),
+            "answer_seconds": ANSWER_SECONDS,
+            "save_seconds": SAVE_SECONDS,
+        }
         return super()._order(start) | {"agent": agent}
 
     def _start_keeper(self, start: JobStart) -> None:

@@ -58,7 +58,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, calls: Path) -> Iterator[Kept]:
+def kept(tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    monkeypatch.setattr("reprieve_agent.systemd_supervisor.ANSWER_SECONDS", 60.0)
     kept = Kept("systemd", tmp_path, a_key("job-1", token=own_token()))
     yield kept
     kept.clean()
