@@ -31,7 +31,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-deep test-fast test-frameworks test-systemd check lint types imports deps template synth deploy destroy simulate-faults format lock clean
+.PHONY: help setup demo test test-deep test-fast test-frameworks test-systemd check lint types imports deps template synth deploy destroy search simulate-faults format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | while IFS=: read -r name text; do \
@@ -64,7 +64,8 @@ test-fast: .venv/ready ## Run the tests that start no embedded cloud
 check: $(READY) ## Run everything CI runs: lint, types, imports, dependencies, template, all tests
 	@failed=$$(mktemp); export FAILED=$$failed; \
 	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(STATIC:%=phase-%); \
-	$(MAKE) --no-print-directory --keep-going phase-test phase-test-deep; \
+	$(MAKE) --no-print-directory --keep-going phase-test phase-test-deep phase-test-systemd; \
+	$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target phase-test-frameworks phase-search; \
 	names=$$(cat "$$failed"); rm "$$failed"; \
 	test -z "$$names" || { echo "check failed in:" $$names; exit 1; }
 
@@ -101,6 +102,12 @@ destroy: .venv/ready $(BIN)/cdk ## Terminate every host, then remove the stack f
 
 SEEDS ?= 500
 FROM  ?= 0
+
+# New schedules for each state of the code, and the same ones whenever that state is checked.
+TREE = $(shell git rev-parse --short=7 HEAD^{tree} 2>/dev/null || echo 0)
+
+search: ## Search schedules that were never tried: two minutes
+	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=3000
 
 simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) for broken promises
 	@$(BIN)/python -m tests.simulation --seeds $(FROM):$$(($(FROM) + $(SEEDS)))
