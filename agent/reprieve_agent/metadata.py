@@ -232,8 +232,8 @@ class MetadataWatcher:
             return
         notice = read(body)
         if notice:
-            log.info("notice in metadata", extra={"path": path, "body": body[:200]})
             self._emit(notice)
+            log.info("notice in metadata", extra={"path": path, "body": body[:200]})
         self._seen[path] = body
 
     def _look_for_maintenance(self) -> None:
