@@ -17,7 +17,7 @@ POOL = "gpu"
 """Where a story's jobs run that name no pool."""
 SETTINGS: dict[str, Any] = {
     "pools": {
-        POOL: {"types": ["g5.xlarge", "g6.xlarge"], "max_hosts": 3},
+        POOL: {"types": ["g5.xlarge", "g6.xlarge"], "max_hosts": 8},
         "reserved": {
             "types": ["p4d.24xlarge"],
             "tiers": ["reserved", "spot"],
