@@ -32,6 +32,7 @@ LEASE_AND_SWEEP = 120.0
 SILENCE = 240.0  # six sweeps, one of which may have been doubled
 DETECTION = 420.0  # as long as silence takes, the slowest of the detectors
 RESTORE = 60.0  # a checkpoint that goes bad while it is restored is used once more
+FROM_NOTHING = "resumes from the start"
 ENDED = "ended"  # the timeline's word for the end of an attempt
 
 
@@ -137,6 +138,8 @@ class Promises:
             self.charged.add(attempt)
         if job.status is JobStatus.SUCCEEDED:
             self.finished.add(job.id)
+        if job.checkpoint and job.attempt > was.attempt and FROM_NOTHING in job.reason:
+            self._broken("told that it begins anew, though it has a checkpoint", job.id)
         if job.checkpoint and job.checkpoint != was.checkpoint:
             self._pointed(job.id, job.checkpoint.manifest)
 

@@ -497,6 +497,8 @@ def _charge(counters: Counters, lease: Lease, cause: Cause) -> Counters:
 
 def _why_requeued(job: Job, moved: Job, lease: Lease, cause: Cause) -> str:
     durable = lease.durable_step
+    if durable is None and job.checkpoint:  # it ended before it could say from where it began
+        durable = job.checkpoint.step
     origin = f"from step {durable}" if durable is not None else "from the start"
     words = {
         Cause.NOTICE: "its host was taken back",
