@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 # What is pushed is pushed whole each time, so a long log is cut at its beginning.
 MOST_BYTES = 4 * 1024 * 1024
+# Nobody follows a job by its stream: for that there is the copy.
+PUSHES_PER_STREAMING = 3
 CUT = b"[... the beginning is cut off ...]\n"
 
 
@@ -30,6 +32,7 @@ class LogPusher:
     period: float
     stream: LogStream | None = None
     _pushed: int = -1
+    _pushes: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
     _pushing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -49,8 +52,9 @@ class LogPusher:
     def push(self, *, last: bool = False) -> None:
         """Push what is new; a failure is made good by the next push. *last*: nothing follows."""
         self._copy()
-        if self.stream:
+        if self.stream and (last or self._pushes % PUSHES_PER_STREAMING == 0):
             self.stream.send(last=last)
+        self._pushes += 1
 
     def _copy(self) -> None:
         with self._pushing:

@@ -183,6 +183,20 @@ def test_much_output_needs_few_calls(tmp_path: Path, logs: Logs) -> None:
     assert logs.calls.count("put") < 10
 
 
+def test_the_stream_gets_its_lines_less_often_than_the_bucket_and_the_last_at_once(
+    tmp_path: Path, logs: Logs
+) -> None:
+    store = MemoryCheckpoints()
+    pusher = LogPusher(KEY, tmp_path / "job.log", store, 60, stream_of(tmp_path, logs))
+    for n in range(5):
+        write(tmp_path, b"line %d\n" % n)
+        pusher.push(last=n == 4)
+
+    assert [op for op, _ in store.calls] == ["put_log"] * 5
+    assert logs.calls == ["put", "create", "put", "put", "put"]
+    assert logs.streams["job-1/000001"] == [f"line {n}" for n in range(5)]
+
+
 def test_the_bucket_gets_its_copy_also_while_the_stream_cant_be_reached(
     tmp_path: Path, logs: Logs
 ) -> None:
