@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reprieve_agent.systemd_supervisor import PROPERTIES
 from reprieve_cli.assembly import ROOT
-from tests.rehearsal.box import Box
+from tests.rehearsal import metadata_stub
+from tests.rehearsal.box import Box, eventually
 from tests.rehearsal.debian import NotHereError, tree
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(900)]
@@ -23,10 +25,11 @@ CONTRACT = "tests/agent/test_supervisor_contract.py"
 PATHS = ("/srv/site", "/srv/repo", *(f"/srv/repo/{Path(name).parent}" for name in OURS))
 
 
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     try:
-        box = Box(tree(SUITE), tmp_path / "disk")
+        box = Box(tree(SUITE), tmp_path_factory.mktemp("machine") / "disk")
+        box.write("/srv/metadata.py", Path(metadata_stub.__file__).read_bytes())
         for name in PYTEST:
             spec = importlib.util.find_spec(name)
             assert spec
@@ -66,3 +69,23 @@ def test_jobs_in_transient_units_keep_the_contract_of_supervisors(box: Box) -> N
     # No unit outlives what it was for, however that ended.
     left = box.run("systemctl", "list-units", "--all", "--no-legend", "reprieve-job*").stdout
     assert left == ""
+
+
+ASK_METADATA = (
+    "import http.client as h; c = h.HTTPConnection('169.254.169.254', timeout=5); "
+    "c.request('PUT', '/latest/api/token'); print(c.getresponse().status)"
+)
+
+
+def test_not_even_root_reaches_the_metadata_service_from_a_jobs_unit(box: Box) -> None:
+    box.run("systemd-run", "--quiet", "python3", "/srv/metadata.py")
+    ask = ("python3", "-c", ASK_METADATA)
+    assert eventually(lambda: box.run(*ask).stdout == "200\n", 30), "the service isn't there"
+
+    streams = {"StandardOutput": "file:/srv/out", "StandardError": "file:/srv/error"}
+    properties = [f"--property={k}={v}" for k, v in {**PROPERTIES, **streams}.items()]
+    box.run("systemd-run", "--quiet", "--unit=asking", *properties, *ask)
+
+    assert eventually(lambda: box.property("asking", "ExecMainCode") == "1", 30)
+    assert "timed out" in box.run("cat", "/srv/error").stdout
+    assert box.run("cat", "/srv/out").stdout == ""
