@@ -144,6 +144,7 @@ CUTS = {
         "op_09_errors_and_an_instance",
         frozenset({"different ClientToken in calls ec2 CreateFleet"}),
         patches={"replace_host": ERRORS_FIRST},
+        patience=SHORT,
     ),
     "OP-10, the token is the job's": Cut(
         "op_10_same_token_other_parameters",
