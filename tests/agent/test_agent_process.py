@@ -231,7 +231,7 @@ def test_a_job_is_interrupted_saved_and_released_on_real_clients(
     key = account.submit(chain_job(TOTAL=500))
     wait_until(lambda: (account.lease(key).step or 0) >= 5, "training")
 
-    agent.metadata.interrupt(time=soon(8))
+    agent.metadata.interrupt(time=soon(20))
 
     wait_until(lambda: account.lease(key).state is LeaseState.DONE, "released")
     lease = account.lease(key)
@@ -361,7 +361,7 @@ def test_with_the_agent_down_the_command_asks_the_job_itself(
     code, answer = agent.ctl(
         "preempt",
         *("--request-id", "interruption", "--kind", "interruption"),
-        *("--noticed-at", soon(0), "--deadline", soon(8), "--wait", "8", "--json"),
+        *("--noticed-at", soon(0), "--deadline", soon(20), "--wait", "8", "--json"),
     )
 
     assert code == 40

@@ -76,7 +76,7 @@ def test_an_interrupted_job_is_saved_handed_over_and_finished_elsewhere(
     cloud.ring(key)
     wait_until(lambda: host.steps() >= 5, "training")
 
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
 
     wait_until(lambda: cloud.lease(key).state is LeaseState.DONE, "released")
     lease = cloud.lease(key)
@@ -152,7 +152,7 @@ def preempt(
         "--noticed-at",
         soon(0),
         "--deadline",
-        soon(8),
+        soon(20),
         "--wait",
         str(wait),
         "--json",
@@ -266,7 +266,7 @@ def test_metadata_and_ssm_join_one_request(cloud: Cloud, host: HostUnderTest) ->
     key = submit(cloud, chain_job(TOTAL=500))
     wait_until(lambda: host.steps() >= 5, "training")
 
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
     code, _ = preempt(host)
     again, _ = preempt(host)
 
@@ -312,7 +312,7 @@ def test_a_warning_after_a_rebalance_hands_the_job_over(cloud: Cloud, host: Host
     host.metadata.recommend_rebalance()
     wait_until(lambda: cloud.queues.said(ReportKind.COMMITTED), "extra checkpoint")
 
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
 
     lease = finished(cloud, key)
     assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
@@ -349,7 +349,7 @@ def test_a_notice_during_the_restore_gives_the_attempt_back_at_once(
     key = submit(cloud, spec)
     wait_until(lambda: host.stage == "PREPARING", "setting up")
 
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
 
     lease = finished(cloud, key)
     assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
@@ -503,7 +503,7 @@ def test_a_corrupt_checkpoint_is_passed_over_and_the_reason_is_reported(
 ) -> None:
     key = submit(cloud, chain_job(TOTAL=400, EVERY=15))
     wait_until(lambda: len(cloud.manifests()) >= 2, "two commits")
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
     newest = finished(cloud, key).committed_manifest
     assert newest
     body = cloud.store.objects[cloud.store.manifest(newest).files[0].key]

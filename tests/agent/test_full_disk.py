@@ -85,7 +85,7 @@ def test_a_save_under_notice_that_does_not_fit_hands_over_what_was_committed(
     key = submit(cloud, growing(tmp_path / "grow"))
     wait_until(cloud.manifests, "the first checkpoint")
 
-    host.metadata.interrupt(time=soon(8))
+    host.metadata.interrupt(time=soon(20))
 
     lease = released(cloud, key)
     assert (lease.outcome, lease.cause) == (Outcome.INTERRUPTED, Cause.NOTICE)
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_called_bad(
     try:
         cloud.ring(key)
         wait_until(cloud.manifests, "the first checkpoint")
-        roomy.metadata.interrupt(time=soon(8))
+        roomy.metadata.interrupt(time=soon(20))
         assert released(cloud, key).committed_step != 5
     finally:
         roomy.close()

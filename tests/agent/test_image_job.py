@@ -69,7 +69,7 @@ def test_a_job_in_a_container_is_set_up_there_saved_on_notice_and_resumed(
     wait_until(lambda: host.steps() + other.steps() >= 5, "training")
     first = host if host.steps() else other
 
-    first.metadata.interrupt(time=soon(8))
+    first.metadata.interrupt(time=soon(20))
     lease = finished(cloud, key)
     successor = cloud.arm_next(key)
     cloud.ring(successor)
