@@ -106,10 +106,12 @@ FROM  ?= 0
 # New schedules for each state of the code, and the same ones whenever that state is checked.
 TREE = $(shell git rev-parse --short=7 HEAD^{tree} 2>/dev/null || echo 0)
 
-search: ## Search schedules that were never tried: two minutes
-	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=3000
+search: ## Search schedules that were never tried, and all small worlds: two minutes
+	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=2000
 
-simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) for broken promises
+simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) and all small worlds for broken promises
+	@$(BIN)/python -m tests.simulation.core --all-rules-only
+	@$(BIN)/python -m tests.simulation.exhaustive
 	@$(BIN)/python -m tests.simulation --seeds $(FROM):$$(($(FROM) + $(SEEDS)))
 
 format: .venv/ready ## Format the code and apply safe fixes

@@ -43,7 +43,9 @@ def test_a_broken_promise_is_told_as_a_short_story() -> None:
     schedule = draw(6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.simulation.promises.SILENCE", -1.0)
-        patch.setattr("tests.simulation.promises.Promises._hosts", lambda _self: ["made up"])
+        patch.setattr(
+            "tests.simulation.promises.Promises._nothing_leaks", lambda _self: ["made up"]
+        )
         found = play(schedule)
         assert found is not None
         short = shorten(found)
