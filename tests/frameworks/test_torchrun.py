@@ -113,15 +113,15 @@ def test_what_two_ranks_saved_is_refused_by_one_unless_it_can_be_resharded(
     assert "saved by 2 rank(s)" in (refused.folder / "stderr").read_text()
 
 
-@pytest.mark.parametrize(("patience", "saved"), [("90", 2), ("1", 0)])
+@pytest.mark.parametrize(("patience", "save", "saved"), [("90", "2", 2), ("1", "60", 0)])
 def test_torchrun_waits_for_a_save_as_long_as_it_is_told(
-    driver: Driver, patience: str, saved: int
+    driver: Driver, patience: str, save: str, saved: int
 ) -> None:
     folder = driver.root / "here"
     run = driver.warm.start(
         LAUNCHER,
         *("--standalone", "--nproc-per-node", "2", "--shutdown-timeout", patience),
-        JOBS / "terminated.py",
+        *(JOBS / "terminated.py", save),
         env=environment(**LOCAL),
         cwd=folder,
     )
