@@ -45,3 +45,10 @@ def test_a_loss_right_after_the_start_is_told_with_the_step_that_the_job_goes_on
     )
     found = play(small(*faults, works=(work(240.0, save_every=40.0),)))
     assert found is None, str(found)
+
+
+def test_a_world_isnt_quiet_before_its_job_was_submitted() -> None:
+    # A fault of the search itself: the table came back after the faults' end.
+    outage = Fault(0.0, Kind.OUTAGE, 0.0, 500.0)
+    found = play(small(outage, works=(work(at=60.0),)))
+    assert found is None, str(found)

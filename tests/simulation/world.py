@@ -241,7 +241,9 @@ class World:
         if self.now_s >= self.no_sweep_until:
             self.sweep()
             self.promises.swept()
-            self._settled = self.now_s > self.schedule.ends and not self.promises.unmet()
+            begun = len(self._jobs) == len(self.schedule.works)
+            over = begun and self.now_s > self.schedule.ends
+            self._settled = over and not self.promises.unmet()
 
     def sweep(self) -> None:
         """Let reconcile run once; what fails is left to the next one."""
