@@ -133,12 +133,11 @@ class Cut:
 CUTS = {
     "OP-04, advice is a verdict": Cut(
         "op_04_advice_that_nothing_follows",
-        frozenset({"status"}),
+        frozenset({"instances launched"}),
         patches={
             "handle_notice": ADVICE_IS_A_VERDICT,
             "record_report": ADVICE_IS_A_VERDICT,
         },
-        patience=SHORT,
     ),
     "OP-09, errors count first": Cut(
         "op_09_errors_and_an_instance",
