@@ -29,7 +29,7 @@ AGENT_UNITS = ROOT / "agent" / "systemd"
 HOST_FILES = ROOT / "infra" / "host"
 # What the agent calls. botocore describes 400 services more, which
 # are nine tenths of its bytes, fetched and unpacked while a job waits for its host.
-HOST_SERVICES = frozenset({"dynamodb", "s3", "secretsmanager", "sqs", "ssm", "sts"})
+HOST_SERVICES = frozenset({"dynamodb", "logs", "s3", "secretsmanager", "sqs", "ssm", "sts"})
 # Of Powertools, functions use the logger and the metrics; of pydantic, its second version. What
 # is left out here is most of the files that a new copy of a function unpacks before it starts.
 UNUSED = ("aws_lambda_powertools/event_handler", "pydantic/v1")

@@ -127,7 +127,7 @@ def test_the_bundle_knows_the_services_that_a_host_calls(host: Path) -> None:
     called = {
         name
         for source in sources
-        for name in re.findall(r'\.client\(\s*"(\w+)"', source.read_text())
+        for name in re.findall(r'sdk\.client[(,][^"\n]*"(\w+)"', source.read_text())
     } | {"s3"}  # made by the adapter, with its own switches
 
     assert called == HOST_SERVICES

@@ -16,6 +16,7 @@ WATCHED_BY_HAND = {
     "configuration",
     "deploying-again-and-removing",
     "draining-a-host",
+    "gpu-faults",
     "hosts-that-others-launch",
     "what-it-costs-when-nothing-runs",
 }

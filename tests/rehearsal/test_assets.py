@@ -264,6 +264,9 @@ def test_the_agent_starts_from_the_bundle_alone(assets: Assets, version: str) ->
     assert "Traceback" not in done.stdout + done.stderr
 
 
+FRAMEWORKS = {"lightning", "optuna", "torch", "transformers"}
+
+
 @pytest.mark.parametrize("version", HOST_PYTHONS)
 def test_every_module_of_the_agent_imports_from_the_bundle_alone(
     assets: Assets, version: str
@@ -277,7 +280,11 @@ def test_every_module_of_the_agent_imports_from_the_bundle_alone(
         "import importlib, pkgutil, reprieve_agent, reprieve_job\n"
         "for package in (reprieve_agent, reprieve_job):\n"
         "    for one in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
-        "        if not one.name.endswith('__main__'): print(importlib.import_module(one.name))\n",
+        "        if one.name.endswith('__main__'): continue\n"
+        "        try: print(importlib.import_module(one.name))\n"
+        "        except ModuleNotFoundError as missing:\n"
+        "            # An adapter needs its framework, which the job brings.\n"
+        f"            if missing.name not in {FRAMEWORKS}: raise\n",
         path=[assets.named("HostBundle") / "site"],
     )
 
