@@ -47,6 +47,7 @@ class ChildSupervisor:
 
     def launch(self, start: JobStart, *, not_after: float) -> Process:
         """Start it unless it runs; raise ``TooLateError`` or ``LaunchError``."""
+        keeper = None
         with self._starting:
             if start.key in self._doomed:
                 raise LaunchError("the attempt was ended before its start")
@@ -57,11 +58,14 @@ class ChildSupervisor:
                     handover.lay(start.places.secrets)
                 if boot_seconds() >= not_after:
                     raise TooLateError
-                self._start_keeper(start)
+                keeper = self._start_keeper(start)
             try:
                 return self._came_up(start, not_after=not_after)
             except LaunchError:
                 self._abandon(start)
+                if keeper:
+                    self._children.pop(keeper.pid, None)
+                    keeper.wait()
                 raise
 
     def wait(self, key: LeaseKey, places: Places, process: Process) -> Exit:
@@ -97,7 +101,7 @@ class ChildSupervisor:
             log.error("processes survive SIGKILL", extra={"lease": str(key)})
         return gone
 
-    def _start_keeper(self, start: JobStart) -> None:
+    def _start_keeper(self, start: JobStart) -> subprocess.Popen[bytes] | None:
         child = subprocess.Popen(
             self._command(start),
             stdin=subprocess.DEVNULL,
@@ -107,6 +111,7 @@ class ChildSupervisor:
             env={"REPRIEVE_RUN_DIR": str(start.places.contract)},
         )
         self._children[child.pid] = child
+        return child
 
     def _order(self, start: JobStart) -> dict[str, Any]:
         return order_of(start)
@@ -142,9 +147,6 @@ class ChildSupervisor:
         processes.kill_job(pid, marker(start.key), patience_seconds=KILL_PATIENCE_SECONDS)
         if pid is not None:
             processes.send(pid, processes.start_ticks(pid), signal.SIGKILL)
-            child = self._children.pop(pid, None)
-            if child:
-                child.wait()
 
     def _found(self, places: Places) -> Process | None:
         written = read_json(places.process)

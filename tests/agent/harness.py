@@ -21,6 +21,7 @@ from reprieve.protocol import ReportKind, Ticket
 from reprieve_agent import events as on
 from reprieve_agent.child_supervisor import ChildSupervisor
 from reprieve_agent.config import Config, SupervisorKind
+from reprieve_agent.container_supervisor import ContainerSupervisor
 from reprieve_agent.executor import Executor
 from reprieve_agent.gpus import Gpus
 from reprieve_agent.leases import LeaseDesk
@@ -241,6 +242,13 @@ class HostUnderTest:
         if self._thread and self._thread.is_alive():
             self.stop()
         self.metadata.close()
+        keeping = self.supervisor
+        if isinstance(keeping, ContainerSupervisor):
+            keeping = keeping.kept_by
+        if isinstance(keeping, ChildSupervisor):  # Popen minds being forgotten unwaited for
+            for keeper in list(keeping._children.values()):
+                keeper.kill()
+                keeper.wait()
 
     @property
     def stage(self) -> str | None:

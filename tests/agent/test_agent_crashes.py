@@ -22,7 +22,7 @@ from tests.contract.stores import TABLE
 
 __all__ = ["account", "address"]  # fixtures
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 PROGRAM = Path(__file__).with_name("crashing_agent.py")
 NOTICE_SECONDS = 24.0

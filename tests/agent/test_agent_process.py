@@ -29,7 +29,7 @@ from tests.builders import NOON, a_host, a_job, a_lease
 from tests.contract.stores import TABLE, create_table, emulator
 from tests.stored import submit
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 INSTANCE = "i-0aaaaaaaaaaaaaaaa"
 CTL = Path(__file__).parents[2] / "agent" / "reprieve_agent" / "bin" / "reprieve-ctl"

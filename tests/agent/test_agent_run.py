@@ -273,7 +273,7 @@ def test_metadata_and_ssm_join_one_request(cloud: Cloud, host: HostUnderTest) ->
     finished(cloud, key)
     by_kind, answer = ctl(host, "preempt", "--request-id", "interruption", "--kind", "interruption")
     assert (code, again, by_kind) == (0, 0, 0), answer
-    assert len(cloud.queues.said(ReportKind.NOTICED)) == 1
+    assert len(cloud.queues.said(ReportKind.NOTICED)) <= 1  # none if SSM was first
     assert len(cloud.manifests()) == 1
 
 

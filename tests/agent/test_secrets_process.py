@@ -31,7 +31,7 @@ from tests.agent.test_agent_process import Account, AgentProcess
 from tests.builders import a_job, a_lease
 from tests.contract.stores import emulator
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 # Says what it has in digests: a job that prints its secrets is nobody's fault but its own.
 JOB = """

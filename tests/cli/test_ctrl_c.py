@@ -19,7 +19,7 @@ from reprieve_cli.assembly import ROOT
 from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(300)]
 
 END_SECONDS = 30.0
 WAIT_SECONDS = 120.0

@@ -17,7 +17,7 @@ import pytest
 from tests.cli.test_ending import REPRIEVE, environment
 from tests.cli.test_reading import STATUS_KEYS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 DEMO_KEYS = [
     "job",

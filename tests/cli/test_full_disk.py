@@ -13,7 +13,7 @@ from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
 from tests.disks import small_disk
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.cli.test_demo import Machine, a_machine
 from tests.cli.test_ending import REPRIEVE
 from tests.cli.test_reading import STATUS_KEYS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.deep, pytest.mark.timeout(300)]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "numpy_lm"
 

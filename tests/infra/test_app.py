@@ -78,6 +78,7 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("role", "for_the_role"),
     [

@@ -21,7 +21,7 @@ from reprieve_cli.local.aws import client as local_client
 from reprieve_cli.local.cloud import CloudError
 from tests.local.support import HERE, Aws, Fleet, eventually, make_template, start, subnets_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 # A program that starts a cloud with one host and waits to be ended.
 PROGRAM = """

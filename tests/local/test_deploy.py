@@ -16,7 +16,7 @@ from reprieve_cli.local.deploy import DeployError, deploy, destroy
 from reprieve_cli.local.localize import Localized, complete, localize
 from tests.local.support import Aws, Fleet, eventually, start, subnets_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 STACK = "Reprieve"
 KEY = {"pk": {"S": "LEASE#test"}, "sk": {"S": "000001#test"}}
