@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reprieve.domain.checkpoint import own_manifests, step_of
-from reprieve.domain.host import HostState, Instance, InstanceState
+from reprieve.domain.host import HostState, Instance, InstanceState, Market
 from reprieve.domain.job import Job, JobStatus
 from reprieve.domain.lease import LeaseKey, LeaseState
 from reprieve.domain.notice import NoticeKind
@@ -257,6 +257,8 @@ class Promises:
         row = world.memory.host_rows.get(agent.instance_id)
         if row is None or agent.reclaimed_at is None or row.state is not HostState.READY:
             return
+        if row.capacity.market is not Market.SPOT:
+            return  # fate takes any host; no Spot request could have told of this one
         if world.swept_at > agent.reclaimed_at:
             self._broken("a reclaim that nobody noticed", agent.instance_id)
 
