@@ -104,7 +104,7 @@ SEEDS ?= 500
 FROM  ?= 0
 
 # New schedules for each state of the code, and the same ones whenever that state is checked.
-TREE = $(shell git rev-parse --short=7 HEAD^{tree} 2>/dev/null || echo 0)
+TREE = $(shell git rev-parse --short=7 HEAD:layers 2>/dev/null || echo 0)
 
 search: ## Search schedules that were never tried, and all small worlds: two minutes
 	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=2000
