@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 RENEWAL = 15.0  # seconds
+SWEEP = 60.0
 LEASE_AND_SWEEP = 120.0
 SILENCE = 240.0  # six sweeps, one of which may have been doubled
 DETECTION = 420.0  # as long as silence takes, the slowest of the detectors
@@ -252,14 +253,15 @@ class Promises:
                 self._broken("a loss that nobody found", (key, agent.instance_id))
 
     def reclaimed(self, agent: Agent) -> None:
-        """Hold that a reclaim was noticed, if only by the one sweep that reads Spot requests."""
+        """Hold that a reclaim was noticed, if only by the sweep, which reads Spot requests."""
         world = self.world
         row = world.memory.host_rows.get(agent.instance_id)
         if row is None or agent.reclaimed_at is None or row.state is not HostState.READY:
             return
         if row.capacity.market is not Market.SPOT:
             return  # fate takes any host; no Spot request could have told of this one
-        if world.swept_at > agent.reclaimed_at:
+        # The first sweep may have to adopt the host, and asks about it only the next time.
+        if world.swept_at - SWEEP > agent.reclaimed_at:
             self._broken("a reclaim that nobody noticed", agent.instance_id)
 
     # 5. No restart without evidence ------------------------------------------------------------
