@@ -46,7 +46,7 @@ demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, withou
 test: $(READY) ## Run the tests and the main stories: a few minutes
 	@$(BIN)/pytest -m "$(EVERYWHERE) and not deep" -n $(WORKERS) $(PYTEST_ARGS)
 
-test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of 60 hosts: 15 minutes
+test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of 60 hosts: a quarter of an hour
 	@status=0; \
 	$(BIN)/pytest -m "$(EVERYWHERE) and deep and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
 	$(if $(PYTEST_ARGS),,$(BIN)/pytest -m crowd tests/e2e || status=$$?;) \
@@ -106,7 +106,7 @@ FROM  ?= 0
 # New schedules for each state of the code, and the same ones whenever that state is checked.
 TREE = $(shell git rev-parse --short=7 HEAD:layers 2>/dev/null || echo 0)
 
-search: ## Search schedules that were never tried, and all small worlds: two minutes
+search: ## Search schedules that were never tried, and all small worlds: three minutes
 	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=2000
 
 simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) and all small worlds for broken promises
