@@ -10,9 +10,10 @@ from reprieve.adapters.memory import InMemoryFleet, InMemoryRows
 from reprieve.domain.errors import LeaseLostError, UnknownOutcomeError
 from reprieve.domain.host import HostState, Instance, InstanceState, Market
 from reprieve.domain.job import CheckpointRef, JobStatus
-from reprieve.domain.lease import Cause, Outcome
+from reprieve.domain.lease import Cause, LeaseState, Outcome
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError, OrderState
+from reprieve.domain.settlement import Decision, Nothing
 from reprieve.ports.rows import Snapshot, Wanted
 from reprieve.protocol import OrderMessage
 from reprieve.usecases.sweep_view import Swept
@@ -240,6 +241,53 @@ def test_a_holder_of_two_leases_is_believed_in_nothing() -> None:
 
     assert swept.anomalies == [first.instance_id]
     assert [story.job(h.key.job).attempt for h in (first, second) if h.key] == [1, 1]
+
+
+def told_of(story: Story) -> list[Decision]:
+    """Return the list that every decision from now on is added to."""
+    told: list[Decision] = []
+    story.uses = replace(story.uses, told=told.append)
+    return told
+
+
+def anomalies(told: list[Decision]) -> list[str]:
+    return [one.reason for one in told if isinstance(one, Nothing) and one.anomaly]
+
+
+def test_a_job_that_ends_between_two_reads_is_no_anomaly() -> None:
+    """The sweep reads the job's row, then the job ends, then it reads the lease, closed."""
+    story = big()
+    (host,) = crew(story, 1)
+    assert host.key
+    job, told, reads = host.key.job, told_of(story), 0
+
+    def before(operation: str) -> None:
+        nonlocal reads
+        reads += operation == "rows.read"
+        if reads == 2:
+            story.memory.before = lambda _: None
+            host.release(Outcome.FINISHED, Cause.DONE, 0)
+            story.uses.settle(job)
+
+    story.memory.before = before
+    sweep(story)
+
+    assert story.job(job).status is JobStatus.SUCCEEDED
+    assert anomalies(told) == []
+
+
+def test_a_contradiction_that_stays_is_an_anomaly() -> None:
+    """The lease is closed, the job's row knows nothing of it: nobody of ours wrote that."""
+    story = big()
+    (host,) = crew(story, 1)
+    assert host.key
+    lease = story.lease(host.key.job)
+    story.memory.lease_rows[host.key] = replace(lease, state=LeaseState.CLOSED)
+    told = told_of(story)
+
+    sweep(story)
+
+    assert anomalies(told) == ["lease closed"]
 
 
 # The third detector -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from datetime import datetime
 from reprieve.domain.clock import NoticeClock
 from reprieve.domain.errors import StaleError, UnknownOutcomeError
 from reprieve.domain.host import InstanceState
+from reprieve.domain.job import Job
 from reprieve.domain.lease import Lease, LeaseState
 from reprieve.domain.settlement import Decision, End, Facts, Nothing, decide, requeue
 from reprieve.ports.cloud import Fleet, Mail
@@ -65,6 +66,7 @@ class Settle:
         Raises ``StaleError`` or ``UnknownOutcomeError`` when others keep writing first.
         """
         read, again = seen or Snapshot(), Wanted()
+        doubted: Job | None = None
         for remaining in reversed(range(TRIES)):
             try:
                 read = read_job(self.rows, job_id, read, again)
@@ -75,6 +77,11 @@ class Settle:
                     return Nothing("no such job", anomaly=True)
                 judge = requeue if requeued else decide
                 decision = judge(facts, now=self.now(), clock=self.clock, token=self.token())
+                if remaining and _contradicts(decision) and facts.job != doubted:
+                    # Its row and its lease's were read one after the other: they contradict
+                    # each other only if the job's row still says the same afterwards.
+                    doubted, read = facts.job, Snapshot()
+                    continue
                 self._carry_out(decision, facts, read, also)
             except (StaleError, UnknownOutcomeError):
                 # Whatever happened is in the rows: read them again and decide again.
@@ -129,6 +136,10 @@ class Settle:
         done.send(self.mail)
         if isinstance(decision, End) and decision.retire:
             self.retire(decision.retire, reason=decision.reason)
+
+
+def _contradicts(decision: Decision) -> bool:
+    return isinstance(decision, Nothing) and decision.anomaly
 
 
 def read_job(rows: Rows, job_id: str, seen: Snapshot, hint: Wanted | None = None) -> Snapshot:
