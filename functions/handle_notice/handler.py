@@ -6,13 +6,12 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
-from botocore.exceptions import BotoCoreError, ClientError
 
 from reprieve.domain.errors import MalformedError, ReprieveError
 from reprieve.domain.notice import Act, Doubt
 from reprieve.edge.events import Announcement, Place, announced, read_event
 from reprieve.edge.observe import count, count_decision, stack_metrics
-from reprieve.edge.records import failures
+from reprieve.edge.records import come_back
 from reprieve.edge.settings import HandleNoticeSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from reprieve.domain.notice import ReservationEnding
 
-RETRY_SECONDS = 2
+WITHIN_SECONDS = 2  # the notice runs out meanwhile
 LONGEST_NAME = 100
 
 logger = Logger()
@@ -63,7 +62,15 @@ def lambda_handler(event: dict[str, Any], context: LambdaContext) -> dict[str, A
     count(metrics, Metric.NOTICES, sum(_is_true(result) for result in results))
     for result in results:
         _tell(result)
-    return _reply(event, failed)
+    for message_id, reason in failed.items():
+        logger.warning("notice failed", message_id=message_id, reason=reason)
+    return come_back(
+        event,
+        failed,
+        sqs=wired().sqs,
+        queue_url=wired().settings.intake_queue_url,
+        within_seconds=WITHIN_SECONDS,
+    )
 
 
 def _heard(record: dict[str, Any], here: Place | None) -> Announcement:
@@ -113,25 +120,3 @@ def _tell(result: Handled) -> None:
         jobs=result.jobs,
         unreachable=result.unreachable,
     )
-
-
-def _reply(event: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    """Bring failed records back in seconds: the visibility timeout would eat the notice."""
-    for record in event["Records"]:
-        if record["messageId"] in failed:
-            logger.warning(
-                "notice failed", message_id=record["messageId"], reason=failed[record["messageId"]]
-            )
-            _hurry(record)
-    return failures(failed)
-
-
-def _hurry(record: dict[str, Any]) -> None:
-    try:
-        wired().sqs.change_message_visibility(
-            QueueUrl=wired().settings.intake_queue_url,
-            ReceiptHandle=record["receiptHandle"],
-            VisibilityTimeout=RETRY_SECONDS,
-        )
-    except (ClientError, BotoCoreError) as error:
-        logger.warning("retry not hurried", message_id=record["messageId"], reason=str(error))

@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 from reprieve.domain.errors import MalformedError, ReprieveError
 from reprieve.edge.events import is_command_status, read_event, undelivered_command
 from reprieve.edge.observe import count, count_decision, count_recorded, stack_metrics
-from reprieve.edge.records import attested_instance, failures
+from reprieve.edge.records import attested_instance, come_back
 from reprieve.edge.settings import RecordReportSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from reprieve.usecases.record_report import Recorded
+
+WITHIN_SECONDS = 30
 
 logger = Logger()
 metrics = stack_metrics()
@@ -46,7 +48,13 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
                 count(metrics, Metric.MALFORMED)
             logger.warning("report failed", message_id=record["messageId"], reason=str(error))
             failed.append(record["messageId"])
-    return failures(failed)
+    return come_back(
+        event,
+        failed,
+        sqs=wired().sqs,
+        queue_url=wired().settings.reports_queue_url,
+        within_seconds=WITHIN_SECONDS,
+    )
 
 
 def _record(record: dict[str, Any]) -> None:

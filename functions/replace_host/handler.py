@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 
 from reprieve.domain.errors import MalformedError, ReprieveError
 from reprieve.edge.observe import count, count_decision, count_filled, stack_metrics
-from reprieve.edge.records import failures
+from reprieve.edge.records import come_back
 from reprieve.edge.settings import ReplaceHostSettings
 from reprieve.edge.wiring import Wired, wire
 from reprieve.metrics import Metric
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.typing import LambdaContext
 
     from reprieve.usecases.known_pool import Filled
+
+WITHIN_SECONDS = 60
 
 logger = Logger()
 metrics = stack_metrics()
@@ -45,7 +47,14 @@ def lambda_handler(event: dict[str, Any], _context: LambdaContext) -> dict[str, 
             count(metrics, Metric.MALFORMED)
             logger.warning("order malformed", message_id=record["messageId"], reason=str(error))
             failed.append(record["messageId"])
-    return failures(failed + _fill(messages))
+    failed += _fill(messages)
+    return come_back(
+        event,
+        failed,
+        sqs=wired().sqs,
+        queue_url=wired().settings.orders_queue_url,
+        within_seconds=WITHIN_SECONDS,
+    )
 
 
 def _fill(messages: Mapping[str, OrderMessage]) -> list[str]:

@@ -189,6 +189,28 @@ def test_poison_comes_back_alone_and_its_neighbours_pass(
     assert story.memory.host_rows[host.instance_id].state is HostState.DRAINING
 
 
+PAUSES: dict[Any, tuple[type[Settings], str, list[int]]] = {
+    handle_notice: (HandleNoticeSettings, "INTAKE_QUEUE_URL", [2, 2, 2]),
+    replace_host: (ReplaceHostSettings, "ORDERS_QUEUE_URL", [2, 8, 60]),
+    record_report: (RecordReportSettings, "REPORTS_QUEUE_URL", [2, 8, 30]),
+}
+
+
+@pytest.mark.parametrize("module", PAUSES)
+def test_what_failed_comes_back_soon_and_then_less_and_less_often(
+    module: Any, install: Install, context: Context
+) -> None:
+    settings, queue, pauses = PAUSES[module]
+    sqs = install(module, settings)
+    for receives in (1, 3, 10):
+        event = records("{")
+        event["Records"][0]["attributes"]["ApproximateReceiveCount"] = str(receives)
+        module.lambda_handler(event, context)
+    asked = [call.kwargs for call in sqs.change_message_visibility.call_args_list]
+    assert [one["VisibilityTimeout"] for one in asked] == pauses
+    assert {one["QueueUrl"] for one in asked} == {ENVIRONMENT[queue]}
+
+
 def test_a_batch_of_nothing_but_poison_is_no_unhandled_error(
     install: Install, context: Context
 ) -> None:
