@@ -497,7 +497,8 @@ Cut = Callable[[], AbstractContextManager[object]]
 
 
 def all_acknowledged() -> AbstractContextManager[object]:
-    return patch.object(handle_notice, "failures", lambda _ids: {"batchItemFailures": []})
+    none = {"batchItemFailures": []}
+    return patch.object(handle_notice, "come_back", lambda *_records, **_queue: none)
 
 
 def strangers_unhandled() -> AbstractContextManager[object]:
