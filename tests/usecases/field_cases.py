@@ -497,7 +497,7 @@ Cut = Callable[[], AbstractContextManager[object]]
 
 
 def all_acknowledged() -> AbstractContextManager[object]:
-    none = {"batchItemFailures": []}
+    none: dict[str, list[object]] = {"batchItemFailures": []}
     return patch.object(handle_notice, "come_back", lambda *_records, **_queue: none)
 
 
