@@ -1,8 +1,8 @@
 """
 What holds for every test: generated cases repeat, and no real AWS account is in reach.
 
-Several workers may share the suite (``pytest -n``): a module stays with one of them, for the sake
-of what its fixtures hold.
+Several workers may share the suite (``pytest -n``): a module stays with one of them, and so do all
+that read the synthesised template, for the sake of what their fixtures hold.
 """
 
 from __future__ import annotations
@@ -38,14 +38,17 @@ os.environ |= {
 }
 
 # Modules that take minutes come first, and stories fill the gaps: one cloud is as good as another.
-TURNS = {"rehearsal": 0, "e2e": 2}
+TURNS = {"rehearsal": 0, "infra": 0, "e2e": 2}
 
 
 class ByModule(LoadScopeScheduling):
-    """Give each worker one module at a time, or one story."""
+    """Give each worker one module at a time, or one story, or all of ``infra``."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+        folder = nodeid.split("/")[1]
+        if folder == "infra":
+            return folder
+        return nodeid if folder == "e2e" else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
@@ -55,8 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: TURNS.get(folder(item), 1))
+        items.sort(key=lambda item: TURNS.get(folder_of(item), 1))
 
 
-def folder(item: pytest.Item) -> str:
+def folder_of(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).parts[0]

@@ -19,6 +19,8 @@ from reprieve.domain.spec import JobSpec
 from tests.agent.harness import Cloud, HostUnderTest, soon, wait_until
 from tests.disks import small_disk
 
+pytestmark = pytest.mark.deep
+
 FULL = "No space left on device"
 DISK_KIB = 2048
 TOO_MUCH = DISK_KIB * 1024

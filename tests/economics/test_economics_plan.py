@@ -20,6 +20,8 @@ from tests.builders import a_job, a_manifest, an_attempt, an_event, at
 from tests.cli.conftest import Cli, cli  # noqa: F401 - a fixture
 from tests.stored import tell
 
+pytestmark = pytest.mark.deep
+
 Reprieve = Callable[..., Any]
 
 WHOLE = """

@@ -14,6 +14,8 @@ from reprieve_cli.economics import study, traces
 from reprieve_cli.economics.policies import POLICIES
 from reprieve_cli.economics.scenario import LARGE, SMALL, World
 
+pytestmark = pytest.mark.deep
+
 Reprieve = Callable[..., Any]
 FEW = ("--starts", "4", "--policy", "reprieve", "--policy", "drain-30m", "--policy", "naive")
 KEYS = {

@@ -21,6 +21,8 @@ from tests.examples.tiny_agent import (
     eventually,
 )
 
+pytestmark = pytest.mark.deep
+
 SCRIPT = EXAMPLES / "numpy_lm" / "train.py"
 STEPS = 60
 OPTIONS = ("--steps", str(STEPS), "--out", "weights.npz")

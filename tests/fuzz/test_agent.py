@@ -36,6 +36,8 @@ from reprieve_agent.work import WorkQueue
 from tests.builders import HOST, NOON, a_holder, a_host
 from tests.fuzz.strategies import FUZZ, JSON, bodies, spelt_out, spoilt
 
+pytestmark = pytest.mark.deep
+
 CTL = Path(__file__).resolve().parents[2] / "agent" / "reprieve_agent" / "bin" / "reprieve-ctl"
 PERIODS = Periods.of(NoticeClock())
 SHARED = settings(FUZZ, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -26,6 +26,8 @@ from tests.fuzz.stage import Stage, on_stage
 from tests.fuzz.strategies import FUZZ, bodies
 from tests.usecases.story import Host
 
+pytestmark = pytest.mark.deep
+
 EVENTS = [
     json.loads(path.read_text())
     for path in sorted((Path(__file__).parent.parent / "events").glob("*.json"))

@@ -35,6 +35,8 @@ from tests.functions.conftest import Context, Install, context, install, records
 from tests.infra.synthesised import Template
 from tests.usecases.story import CLOCK, Host, Story, a_pool
 
+pytestmark = pytest.mark.deep
+
 __all__ = ["context", "install"]  # fixtures of the functions' tests, used here too
 
 STRANGER = "i-0ff00000000000099"

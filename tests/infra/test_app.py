@@ -9,6 +9,8 @@ import pytest
 
 from tests.infra.synthesised import Template, run_app
 
+pytestmark = pytest.mark.deep
+
 OUTPUTS = {
     "JobsTable",
     "CheckpointsBucket",

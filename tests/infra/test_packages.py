@@ -24,6 +24,8 @@ from infra.packages import (
 )
 from tests.infra.synthesised import FUNCTIONS, ROOT
 
+pytestmark = pytest.mark.deep
+
 
 def _python(path: list[Path], code: str) -> subprocess.CompletedProcess[str]:
     """Run *code* in an interpreter that sees the standard library and *path*, nothing else."""
