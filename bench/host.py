@@ -312,7 +312,8 @@ def _notices(folder: Path, count: int) -> dict[str, Any]:
             memory.ring(key)
             wait_until(lambda: host.steps() > 5, "training", 60)  # noqa: B023
             period = 24 / 120
-            time.sleep(0.3 + n * period / count)  # at another moment of the poll each time
+            _after_poll(host.metadata.requests)
+            time.sleep((n + 0.5) * period / count)  # every moment between two polls, evenly
             flipped = time.monotonic()
             host.metadata.interrupt()
             wait_until(lambda: "asked" in memory.log(key), "asked", 60)  # noqa: B023
@@ -325,6 +326,17 @@ def _notices(folder: Path, count: int) -> dict[str, Any]:
         "half_poll_ms": round(period / 2 * 1000, 1),
         "notice_over_half_poll_ms": round((p50 - period / 2) * 1000, 1),
     }
+
+
+def _after_poll(asked: list[str]) -> None:
+    """Return just after the service was asked for a Spot notice."""
+    seen = _spot_polls(asked)
+    while _spot_polls(asked) == seen:
+        time.sleep(0.0005)
+
+
+def _spot_polls(asked: list[str]) -> int:
+    return sum(path.endswith("spot/instance-action") for path in asked)
 
 
 def _wait(holds: Callable[[], bool], what: str, log: Path) -> None:

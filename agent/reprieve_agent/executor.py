@@ -71,6 +71,14 @@ class Executor:
         self._state = state
         self._outside.desk.follow(state.follows, tenure.progress if tenure else None)
         self._outside.work.want(tickets=state.wants_work)
+
+    def attend(self, state: State) -> None:
+        """
+        Let what reads and sends for the job hurry while an answer is awaited.
+
+        After the job was asked: what looks for the answer would take the processor from the asking.
+        """
+        tenure = state.tenure
         companions = self._companions.get(tenure.key) if tenure else None
         if companions and tenure:
             awaited = tenure.request is not None and tenure.request.open

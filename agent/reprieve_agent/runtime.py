@@ -173,13 +173,14 @@ class Agent:
             self._over = before.tenure
         self.state = state
         self._executor.follow(state)
-        with self._changed:
-            self._changed.notify_all()
         for action in actions:
             if isinstance(action, do.Leave):
                 self._leave = action
             else:
                 self._executor.carry_out(action)
+        self._executor.attend(state)
+        with self._changed:
+            self._changed.notify_all()
 
     def _save(self, state: State) -> None:
         try:

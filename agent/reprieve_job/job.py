@@ -248,11 +248,11 @@ class Job:
         # Cleared before the look: a request written after it wakes us again.
         self._wakeup.woken = False
         self._next_poll = now + _POLL_SECONDS
+        if not self._told_to_leave():  # the last word of a host that goes away
+            self._request = self._unanswered_request()
         if now >= self._next_progress and self.rank == 0:
             self._next_progress = now + _PROGRESS_SECONDS
             self._report_progress()
-        if not self._told_to_leave():  # the last word of a host that goes away
-            self._request = self._unanswered_request()
 
     def _unanswered_request(self) -> Request | None:
         run_dir = self._environment.run_dir

@@ -372,9 +372,9 @@ def test_a_job_without_a_run_directory_is_no_trouble(
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     script = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: (print('woken', flush=True), sys.exit(0)))\n"
-        "print('up', flush=True)\n"
+        "import os, signal, time\n"  # not print: the signal may come in the midst of one
+        "signal.signal(signal.SIGUSR1, lambda *_: (os.write(1, b'woken\\n'), os._exit(0)))\n"
+        "os.write(1, b'up\\n')\n"
         "time.sleep(60)\n"
     )
     env = {"REPRIEVE_TOKEN": KEY.token}

@@ -531,6 +531,7 @@ def test_a_notice_asks_the_job_at_once_and_takes_no_new_work() -> None:
     assert ask.request.kind is RequestKind.CHECKPOINT_EXIT
     assert ask.request.deadline == 1000 + 120 - 15
     assert ask.request.save_by < ask.request.deadline
+    assert actions[0] is ask  # before anybody else is told
     assert reports(actions) == [ReportKind.NOTICED]
     assert not play.state.wants_work
     assert play.tenure.progress.phase is Phase.SAVING

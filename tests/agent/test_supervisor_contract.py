@@ -200,11 +200,12 @@ WITH_WORKER = textwrap.dedent(
     """
     import os, signal, sys, time
     main = os.getpid()
+    # Written, not printed: the signal may come in the midst of a print.
     def told(signum, frame):
-        print("told", os.getpid() == main, signum, flush=True)
+        os.write(1, f"told {os.getpid() == main} {signum}\n".encode())
         os._exit(3)
     if os.fork() == 0:
-        signal.signal(signal.SIGTERM, lambda s, f: print("a worker was told", flush=True))
+        signal.signal(signal.SIGTERM, lambda s, f: os.write(1, b"a worker was told\n"))
     else:
         signal.signal(signal.SIGTERM, told)
     print("up", flush=True)

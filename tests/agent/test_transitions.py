@@ -96,6 +96,9 @@ class Witness:
     def follow(self, state: State) -> None:
         self.told = state
 
+    def attend(self, state: State) -> None:
+        assert state is self.told
+
     def carry_out(self, action: Action) -> None:
         self.seen += 1
         written = self._file.load()
