@@ -202,10 +202,10 @@ WITH_WORKER = textwrap.dedent(
     main = os.getpid()
     # Written, not printed: the signal may come in the midst of a print.
     def told(signum, frame):
-        os.write(1, f"told {os.getpid() == main} {signum}\n".encode())
+        os.write(1, f"told {os.getpid() == main} {signum}\\n".encode())
         os._exit(3)
     if os.fork() == 0:
-        signal.signal(signal.SIGTERM, lambda s, f: os.write(1, b"a worker was told\n"))
+        signal.signal(signal.SIGTERM, lambda s, f: os.write(1, b"a worker was told\\n"))
     else:
         signal.signal(signal.SIGTERM, told)
     print("up", flush=True)
