@@ -52,7 +52,7 @@ class Machine:
 
     def left(self) -> tuple[list[str], list[str]]:
         """Return files and processes that remain, once both had a moment to go."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (found := (self._files(), self._processes())) != ([], []):
             if time.monotonic() > deadline:
                 break

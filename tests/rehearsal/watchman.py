@@ -19,7 +19,7 @@ from reprieve_cli.local.aws import client
 from reprieve_cli.local.cloud import Cloud
 
 LOGICAL_ID = re.compile(r"Watch(\w+)[0-9A-F]{8}")
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 @dataclass
