@@ -111,11 +111,21 @@ def kill_at(request: Request, periods: Periods) -> float:
     return request.save_by
 
 
-def term_at(tenure: Tenure) -> float | None:
-    """Return when to send SIGTERM to a job that doesn't hear; it could abort a good save."""
+def term_at(tenure: Tenure, periods: Periods) -> float | None:
+    """
+    Return when to send SIGTERM to a job that doesn't hear; it could abort a good save.
+
+    One that never said a word, and had the time to, won't: SIGTERM is its request, and what it
+    saves upon that by its own means has all of the time that is left.
+    """
     request = tenure.request
-    deaf = request is not None and request.open and request.ack is None and not request.termed
-    return request.term_at if request and deaf and tenure.process else None
+    if request is None or not request.open or tenure.process is None:
+        return None
+    if request.ack is not None or request.termed:
+        return None
+    if tenure.hooked:
+        return request.term_at
+    return min(request.term_at, max(request.since, tenure.since + periods.first_word))
 
 
 def next_moment(tenure: Tenure, periods: Periods) -> float | None:
@@ -127,7 +137,7 @@ def next_moment(tenure: Tenure, periods: Periods) -> float | None:
         return request.deadline
     if request.killed:
         return None
-    term = term_at(tenure)
+    term = term_at(tenure, periods)
     kill = kill_at(request, periods)
     return kill if term is None else min(kill, term)
 

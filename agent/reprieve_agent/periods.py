@@ -43,6 +43,11 @@ class Periods:
         return self.notice / 24
 
     @property
+    def first_word(self) -> float:
+        """A job that said nothing for so long after its start has no hook (60 s)."""
+        return self.notice / 2
+
+    @property
     def stop_budget(self) -> float:
         """How long a stop asked by systemd may take; its own limit is 110 s (90 s)."""
         return self.notice * 0.75

@@ -140,7 +140,7 @@ def escalate(rules: Rules, state: State, tenure: Tenure, request: Request, now: 
     if not request.killed and now.boot >= asking.kill_at(request, rules.periods):
         killed = replace(request, killed=True)
         return with_request(state, tenure, killed), (do.Kill(tenure.key, tenure.process),)
-    term_at = asking.term_at(tenure)
+    term_at = asking.term_at(tenure, rules.periods)
     if term_at is not None and now.boot >= term_at and tenure.process:
         termed = replace(request, termed=True)
         return with_request(state, tenure, termed), (do.Terminate(tenure.key, tenure.process),)

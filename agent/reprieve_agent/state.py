@@ -181,6 +181,13 @@ class Tenure:
         # A job that saves by itself often enough is never asked.
         return max(self.since, self.last_request or 0.0, self.last_save or 0.0) + every
 
+    @property
+    def hooked(self) -> bool:
+        """Whether a request may be answered: the job said a word of the contract, or it saves."""
+        profiled = self.lease is not None and bool(self.lease.spec.profile)
+        saved = self.last_save is not None or self.committed_step is not None
+        return profiled or saved or self.ready or self.step != self.base_step
+
     def committed_at_least(self, step: int) -> bool:
         """Whether *step* or a later one is in the bucket."""
         return self.committed_step is not None and self.committed_step >= step

@@ -123,6 +123,13 @@ def running(**spec: Any) -> Play:
     return play
 
 
+def silent(**spec: Any) -> Play:
+    """Return the play of a job that runs and said nothing yet."""
+    play = starting(**spec)
+    play.tell(on.Launched(KEY, JOB))
+    return play
+
+
 def committed(step: int, **changes: Any) -> on.Committed:
     event = on.Committed(KEY, step, f"manifest-{step}", f"digest-{step}", 1000, 2.0)
     return replace(event, **changes)
@@ -801,6 +808,55 @@ def test_a_job_that_wants_it_is_asked_to_save_every_so_often() -> None:
 
 
 # Escalation -------------------------------------------------------------------------------
+
+
+def test_a_job_that_never_said_a_word_has_sigterm_for_its_request() -> None:
+    play = silent()
+    play.wait(60)
+
+    play.tell(interruption(reclaimed_at=at(180)))
+
+    assert only(do.Terminate, play.wait(0)) == [do.Terminate(KEY, JOB)]
+    assert only(do.Kill, play.wait(99)) == []  # what it saves by its own means, it may save
+    assert only(do.Kill, play.wait(2)) == [do.Kill(KEY, JOB)]
+
+
+def test_a_job_that_just_started_is_given_the_time_to_say_its_first_word() -> None:
+    play, other = silent(), silent()
+    play.wait(30)
+    other.wait(30)
+
+    play.tell(interruption(reclaimed_at=at(150)))
+    other.tell(interruption(reclaimed_at=at(150)))
+
+    assert only(do.Terminate, play.wait(29)) == []
+    assert only(do.Terminate, play.wait(2)) == [do.Terminate(KEY, JOB)]
+    other.wait(29)
+    other.tell(on.JobReady(KEY))  # it was still importing: now it has half of the time
+    assert only(do.Terminate, other.wait(20)) == []
+    assert only(do.Terminate, other.wait(2)) == [do.Terminate(KEY, JOB)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({}, on.JobProgress(KEY, 41)),
+        ({}, on.CheckpointFound(KEY, 41)),
+        ({"profile": ("hf",)}, on.Tick()),
+    ],
+    ids=["progress", "a-checkpoint", "a-profile"],
+)
+def test_whoever_speaks_or_saves_is_waited_for_though_it_never_registered(
+    spec: dict[str, Any], word: Event
+) -> None:
+    play = silent(**spec)
+    play.tell(word)
+    play.wait(60)
+
+    play.tell(interruption(reclaimed_at=at(180)))
+
+    assert only(do.Terminate, play.wait(49)) == []
+    assert only(do.Terminate, play.wait(2)) == [do.Terminate(KEY, JOB)]
 
 
 def test_a_deaf_job_is_terminated_at_half_time_and_killed_with_time_left_to_commit() -> None:
