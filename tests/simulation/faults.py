@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 class Died(BaseException):
     """The process that made the call died; nothing in it may catch this."""
+
+
+class Ended(Enum):
+    """How a function came to its end: what it caught comes back sooner than what it didn't."""
+
+    WELL = auto()
+    FAILED = auto()
+    DIED = auto()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +157,20 @@ LONG = 300.0  # in a world that takes longer, so may its faults
 
 
 @dataclass(frozen=True, slots=True)
+class Lasting:
+    """How long faults may last, in seconds; those at a host's call until *slowest*."""
+
+    seconds: tuple[float, ...]
+    slowest: float
+
+
+LASTING = Lasting((20.0, 70.0, 200.0, 500.0, 900.0), slowest=900.0)
+LESS_LASTING = Lasting((20.0, 70.0, 200.0, 500.0, 500.0), slowest=900.0)
+# Longer than silence takes to be told, but rarely: most of it is waiting.
+SHORTLY = Lasting((5.0, 20.0, 20.0, 70.0, 70.0, 150.0, 450.0), slowest=200.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """*pick* in [0, 1) chooses host or job, *amount* is in seconds, *call* names an operation."""
 
@@ -212,8 +234,17 @@ class Size(StrEnum):
 SIZES = {Size.SMALL: 0.85, Size.MIDDLE: 0.13, Size.LARGE: 0.02}
 
 
-def draw(seed: int) -> Schedule:
+class Draw(StrEnum):
+    """What seeds are drawn into; within one draw a seed keeps its schedule for good."""
+
+    MIXED = "mixed"
+    TINY = "tiny"
+
+
+def draw(seed: int, of: Draw = Draw.MIXED) -> Schedule:
     """Draw the schedule of *seed*."""
+    if of is Draw.TINY:
+        return _tiny(seed, Random(f"tiny {seed}"))
     rng = Random(f"schedule {seed}")
     size = rng.choices(tuple(SIZES), tuple(SIZES.values()))[0]
     match size:
@@ -251,6 +282,33 @@ def _small(seed: int, rng: Random) -> Schedule:
     )
 
 
+def _tiny(seed: int, rng: Random) -> Schedule:
+    """One job, sometimes two, of a minute at most, and faults that come and end with it."""
+    works = tuple(
+        Work(
+            pool=0,
+            at=rng.choice((0.0, 0.0, 15.0)),
+            seconds=rng.choice((20.0, 40.0, 60.0)),
+            save_every=rng.choice((None, 20.0, 40.0)),
+            deaf=rng.random() < 0.1,
+        )
+        for _ in range(rng.choice((1, 1, 1, 1, 2)))
+    )
+    faults = _faults(rng, rng.choice((1, 1, 2, 2, 3)), until=100.0, lasting=SHORTLY)
+    return Schedule(
+        seed,
+        works,
+        faults,
+        max_hosts=rng.choice((1, 2)),
+        skews=_skews(rng, 3),
+        pools=1,
+        ends=130.0,
+        boots=(3.0, 15.0),
+        restores=(0.5, 5.0),
+        idle=140.0,
+    )
+
+
 def _middle(seed: int, rng: Random) -> Schedule:
     works = tuple(_work(rng, pools=2) for _ in range(rng.choice((1, 1, 1, 2, 2, 3))))
     faults = _faults(rng, rng.randint(1, 9), until=FAULTS_END - 300)
@@ -278,20 +336,23 @@ def _work(rng: Random, *, pools: int) -> Work:
     )
 
 
-def _faults(rng: Random, count: int, *, until: float) -> tuple[Fault, ...]:
-    drawn = [fault for _ in range(count) for fault in _drawn(rng, until)]
+def _faults(
+    rng: Random, count: int, *, until: float, lasting: Lasting | None = None
+) -> tuple[Fault, ...]:
+    lasts = lasting or (LASTING if until > LONG else LESS_LASTING)
+    drawn = [fault for _ in range(count) for fault in _drawn(rng, until, lasts)]
     return tuple(sorted(drawn, key=lambda fault: fault.at))
 
 
-def _drawn(rng: Random, until: float) -> list[Fault]:
+def _drawn(rng: Random, until: float, lasting: Lasting) -> list[Fault]:
     """Draw a fault, and often another one while the world still deals with the first."""
-    first = _fault(rng, until)
+    first = _fault(rng, until, lasting)
     if rng.random() < 0.05:
         return _late_commit(rng, first.at)
     if rng.random() < 0.5:
         return [first]
     soon = first.at + rng.choice((0.0, 5.0, 40.0, 100.0))
-    return [first, replace(_fault(rng, until), at=soon)]
+    return [first, replace(_fault(rng, until, lasting), at=soon)]
 
 
 def _late_commit(rng: Random, at: float) -> list[Fault]:
@@ -303,7 +364,7 @@ def _late_commit(rng: Random, at: float) -> list[Fault]:
     ]
 
 
-def _fault(rng: Random, until: float) -> Fault:
+def _fault(rng: Random, until: float, lasting: Lasting) -> Fault:
     at, pick = rng.uniform(0, until), rng.random()
     group = rng.choice((0, 0, 1, 1, 2))
     if group == 1:
@@ -313,8 +374,7 @@ def _fault(rng: Random, until: float) -> Fault:
     if group == 2:
         kind = rng.choice(AT_A_CALL_OF_A_HOST)
         slow = kind in {Kind.HOST_FREEZES_AFTER, Kind.REQUEUED_AFTER}
-        amount = rng.uniform(20, 900) if slow else 0.0
+        amount = rng.uniform(20, lasting.slowest) if slow else 0.0
         return Fault(at, kind, pick, amount, rng.choice(HOST_CALLS))
     kind = rng.choices(AT_A_MOMENT, [WEIGHTS.get(kind, 1) for kind in AT_A_MOMENT])[0]
-    longest = 900.0 if until > LONG else 500.0
-    return Fault(at, kind, pick, rng.choice((20.0, 70.0, 200.0, 500.0, longest)))
+    return Fault(at, kind, pick, rng.choice(lasting.seconds))

@@ -10,7 +10,7 @@ from reprieve.domain.host import CapacityPool, Market
 from reprieve.domain.notice import Channel, Notice, NoticeKind
 from reprieve.domain.order import FleetAnswer, FleetError
 from reprieve.ports.rows import Wanted
-from tests.simulation.faults import Fault, Kind
+from tests.simulation.faults import Ended, Fault, Kind
 from tests.simulation.promises import BrokenPromiseError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Strikes:
     def _cancel(self, job: str, tries: int) -> None:
         world = self.world
         world.cancelled.add(job)
-        if world.invoke("person", lambda: world.uses.cancel(job)):
+        if world.invoke("person", lambda: world.uses.cancel(job)) is Ended.WELL:
             return
         if tries > CANCELLED_IN_THE_END:
             raise BrokenPromiseError(f"job {job} can't be cancelled")

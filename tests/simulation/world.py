@@ -42,6 +42,7 @@ from tests.simulation.faults import (
     AT_A_CALL_OF_A_HOST,
     Caller,
     Died,
+    Ended,
     Fault,
     Kind,
     Schedule,
@@ -63,15 +64,37 @@ OWN = frozenset({"restore", "launch", "start", "commit"})  # a host's, and no po
 SENDING = ("mail.", "signals.", "fleet.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
 NEVER_RAISE = frozenset({"fleet.states", "fleet.usd_per_hour", "signals.preempt"})
-# Ends of visibility timeouts, as the template has them.
-AGAIN = {"intake": 15.0, "orders": 90.0, "reports": 45.0, "work": 60.0}
-RECEIVES = 10
+RECEIVES = 10  # so often a message is taken
 POLL = 0.2  # so long orders gather before they are taken together
 ORDERS_AT_ONCE = 10
 TIMEOUT = 10.0
 
 
 NOBODY = Caller("test")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """
+    After how many seconds a message comes back, as the template and the handlers have it.
+
+    *visibility* is for a function that died; a record that it names as failed comes back after
+    2 s, then 4, 8 and so on to *hurried*.
+    """
+
+    visibility: float
+    hurried: float
+
+    def again(self, ended: Ended, receives: int) -> float:
+        """Return when a message that was taken *receives* times comes back."""
+        if ended is Ended.FAILED:
+            return min(2.0**receives, self.hurried)
+        return self.visibility
+
+
+INTAKE = Queue(visibility=15.0, hurried=2.0)
+ORDERS = Queue(visibility=90.0, hurried=60.0)
+REPORTS = Queue(visibility=45.0, hurried=30.0)
 
 
 @dataclass(slots=True)
@@ -277,22 +300,22 @@ class World:
 
     # Functions --------------------------------------------------------------------------
 
-    def invoke(self, name: str, call: Callable[[], object]) -> bool:
-        """Run a use case as a function would; tell whether it got through."""
+    def invoke(self, name: str, call: Callable[[], object]) -> Ended:
+        """Run a use case as a function would; tell how it ended."""
         self._callers.append(Caller(name))
         self.under_way += 1
         try:
             call()
         except Died:
             self.say(f"{name} died")
-            return False
+            return Ended.DIED
         except ReprieveError as error:
             self.say(f"{name} failed: {type(error).__name__} {error}")
-            return False
+            return Ended.FAILED
         finally:
             self._callers.pop()
             self.under_way -= 1
-        return True
+        return Ended.WELL
 
     def host_call(self, agent: Agent, name: str, call: Callable[[], object]) -> object:
         """Let a host call a port or do what faults may follow."""
@@ -500,17 +523,28 @@ class World:
         if self.batch:
             self.later(POLL, self._fill)
         self.under_way -= len(batch)
-        kept: set[int] = set(range(len(batch)))
+        self._fill_together(batch)
+
+    def _fill_together(self, batch: list[tuple[OrderMessage, int]]) -> None:
+        """Fill them as the handler does: if they fail together, each alone."""
+        failed: list[tuple[OrderMessage, int]] = []
 
         def fill() -> None:
             filled = self.uses.replace_host.fill([message for message, _ in batch])
-            kept.intersection_update(n for n, result in enumerate(filled) if result.failure)
+            failed.extend(one for one, result in zip(batch, filled, strict=True) if result.failure)
 
-        self.invoke("replace_host", fill)
-        for message, receives in (batch[n] for n in sorted(kept)):
+        ended = self.invoke("replace_host", fill)
+        if ended is Ended.FAILED and len(batch) > 1:
+            for one in batch:
+                self._fill_together([one])
+            return
+        if ended is Ended.WELL:
+            ended, batch = Ended.FAILED, failed
+        for message, receives in batch:
             if receives < RECEIVES:
                 self.under_way += 1
-                self.later(AGAIN["orders"], partial(self._order, message, receives + 1))
+                again = ORDERS.again(ended, receives)
+                self.later(again, partial(self._order, message, receives + 1))
 
     def report(self, report: Report) -> None:
         """Send a host's report."""
@@ -523,22 +557,29 @@ class World:
 
     def _record(self, report: Report, receives: int) -> None:
         record = self.uses.record_report
-        done = self.invoke("record_report", lambda: record(report, sender=report.instance_id))
-        if not done and receives < RECEIVES:
-            self.later(AGAIN["reports"], lambda: self._record(report, receives + 1))
+        ended = self.invoke("record_report", lambda: record(report, sender=report.instance_id))
+        if ended is not Ended.WELL and receives < RECEIVES:
+            again = REPORTS.again(ended, receives)
+            self.later(again, lambda: self._record(report, receives + 1))
 
     def event(self, notice: Notice) -> None:
         for delay in self._deliveries():
             self.later(delay, lambda: self._handle(notice, 1))
 
     def _handle(self, notice: Notice, receives: int) -> None:
-        def handle() -> None:
-            for handled in self.uses.handle_notice([notice]):
-                if handled.failure:
-                    raise handled.failure
+        failed: list[ReprieveError] = []
 
-        if not self.invoke("handle_notice", handle) and receives < RECEIVES:
-            self.later(AGAIN["intake"], lambda: self._handle(notice, receives + 1))
+        def handle() -> None:
+            handled = self.uses.handle_notice([notice])
+            failed.extend(one.failure for one in handled if one.failure)
+
+        ended = self.invoke("handle_notice", handle)
+        if failed:
+            self.say(f"handle_notice gives it back: {failed[0]}")
+        if (failed or ended is not Ended.WELL) and receives < RECEIVES:
+            # What handle_notice raises, nothing catches: its function dies of it.
+            again = INTAKE.again(Ended.FAILED if failed else Ended.DIED, receives)
+            self.later(again, lambda: self._handle(notice, receives + 1))
 
     def _signal(self, notice: Notice) -> None:
         agent = self.agents[notice.instance_id]
