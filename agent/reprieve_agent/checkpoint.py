@@ -25,7 +25,7 @@ from reprieve_agent.files import read_json
 MANIFEST = "MANIFEST.json"
 STEP_NAME = re.compile(r"step-(\d{1,12})", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}")
-READ_BYTES = 1024 * 1024
+READ_BYTES = 256 * 1024  # read into the same place again and again, near the processor
 KEPT = 2
 MOST_SECONDS = 1e6
 
@@ -36,11 +36,11 @@ class NotWholeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file of a checkpoint as its manifest describes it."""
+    """A file of a checkpoint as its manifest describes it; without a digest, we make it."""
 
     path: str
     size: int
-    sha256: str
+    sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,28 @@ class OpenFile:
         """Return a path that leads to the open file whatever became of its name."""
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
-    def verify(self, stopped: Callable[[], bool]) -> None:
-        """Compare the digest; raise ``NotWholeError``."""
-        digest = hashlib.sha256()
-        offset = 0
-        while chunk := os.pread(self.descriptor, READ_BYTES, offset):
-            if stopped():
-                raise AbortedError(f"the check of {self.about.path} was called off")
-            digest.update(chunk)
-            offset += len(chunk)
-        if digest.hexdigest() != self.about.sha256:
+    def read(self, stopped: Callable[[], bool]) -> str:
+        """Return the digest of what is in the file."""
+        return sha256_of(self.descriptor, stopped, what=self.about.path)
+
+    def compare(self, sha256: str) -> None:
+        """Raise ``NotWholeError`` if the manifest says another digest."""
+        if self.about.sha256 not in {None, sha256}:
             raise NotWholeError(f"{self.about.path} has another SHA-256 than its manifest says")
+
+
+def sha256_of(descriptor: int, stopped: Callable[[], bool], *, what: str) -> str:
+    """Read an open file, wherever its own position is, and return its digest."""
+    digest = hashlib.sha256()
+    block = bytearray(READ_BYTES)
+    view = memoryview(block)
+    offset = 0
+    while read := os.preadv(descriptor, [block], offset):
+        if stopped():
+            raise AbortedError(f"the check of {what} was called off")
+        digest.update(view[:read])
+        offset += read
+    return digest.hexdigest()
 
 
 def folder_of(checkpoints: Path, step: int) -> Path | None:
@@ -143,7 +154,7 @@ def read_manifest(folder: Path, step: int) -> LocalManifest:
         manifest = LocalManifest(
             step=int(said["step"]),
             files=tuple(
-                LocalFile(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in said["files"]
+                LocalFile(str(f["path"]), int(f["size"]), _digest(f)) for f in said["files"]
             ),
             framework=str(said.get("framework") or ""),
             world_size=int(said.get("world_size") or 1),
@@ -158,7 +169,7 @@ def read_manifest(folder: Path, step: int) -> LocalManifest:
     for file in manifest.files:
         parts = PurePosixPath(file.path).parts
         unsafe = not parts or file.path.startswith("/") or ".." in parts or "\0" in file.path
-        if unsafe or file.size < 0 or not SHA256.fullmatch(file.sha256):
+        if unsafe or file.size < 0 or not (file.sha256 is None or SHA256.fullmatch(file.sha256)):
             raise NotWholeError(f"{MANIFEST} names an unusable file {file.path!r}")
     return manifest
 
@@ -181,6 +192,10 @@ def prune(checkpoints: Path, committed: int, *, kept: int = KEPT) -> None:
             except OSError:
                 continue  # the job rotates too
             shutil.rmtree(retired, ignore_errors=True)
+
+
+def _digest(said: dict[str, object]) -> str | None:
+    return str(said["sha256"]) if "sha256" in said else None
 
 
 def _seconds(said: object) -> float | None:

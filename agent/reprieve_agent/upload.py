@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Uploads:
 
     def __post_init__(self) -> None:
         """Make what sends finished files of unfinished saves; it does nothing until hurried."""
-        self._ahead = Ahead(self.key, self.folder, self.store)
+        self._ahead = Ahead(self.key, self.folder, self.store, self._known)
 
     def hurry(self, *, urgent: bool) -> None:
         """While *urgent*, send what a save has finished before the save is whole."""
@@ -143,6 +143,7 @@ class Uploads:
         def stopped() -> bool:
             return stop.is_set() or failed.is_set()
 
+        files = self._described(files, stopped)
         largest_first = sorted(files, key=lambda file: file.about.size, reverse=True)
         new = {
             content: file for file in largest_first if (content := _content_of(file)) not in known
@@ -152,7 +153,7 @@ class Uploads:
                 content: pool.submit(self._send, step, file, save_id, stopped, unmeasured)
                 for content, file in new.items()
             }
-            checked = [pool.submit(file.verify, stopped) for file in largest_first]
+            checked = [pool.submit(self._check, file, stopped) for file in largest_first]
             try:
                 for check in checked:
                     check.result()
@@ -161,10 +162,31 @@ class Uploads:
                 failed.set()
                 raise
         entries = tuple(
-            FileEntry(f.about.path, keys[_content_of(f)], f.about.size, f.about.sha256)
+            FileEntry(f.about.path, keys[_content_of(f)], f.about.size, _content_of(f)[0])
             for f in files
         )
         return entries, sum(file.about.size for file in new.values())
+
+    def _described(
+        self, files: tuple[OpenFile, ...], stopped: Callable[[], bool]
+    ) -> tuple[OpenFile, ...]:
+        """Read those whose digest the job left to us, while they are being sent."""
+        for file in files:
+            if file.about.sha256 is None:
+                self._ahead.begin(file.descriptor, file.about.path)
+        return tuple(
+            replace(file, about=replace(file.about, sha256=self._digest(file, stopped)))
+            if file.about.sha256 is None
+            else file
+            for file in files
+        )
+
+    def _check(self, file: OpenFile, stopped: Callable[[], bool]) -> None:
+        file.compare(self._digest(file, stopped))
+
+    def _digest(self, file: OpenFile, stopped: Callable[[], bool]) -> str:
+        """Return the digest of a file; what is sent ahead is read then, and not read again."""
+        return self._ahead.sha256(file.descriptor) or file.read(stopped)
 
     def _known(self, stop: threading.Event) -> dict[tuple[str, int], str]:
         """
@@ -204,7 +226,7 @@ class Uploads:
             unmeasured.set()
             return early
         fresh = data_key(self.key.job, self.key.attempt, save_id, about.path)
-        ledger = self.ledgers.of(step, about.sha256, key=fresh)
+        ledger = self.ledgers.of(step, _content_of(file)[0], key=fresh)
         if ledger.done or ledger.upload_id:
             unmeasured.set()
         if not ledger.done:
@@ -282,6 +304,7 @@ def _until_known(call: Callable[[], None], *, what: str, stopped: Callable[[], b
 
 
 def _content_of(file: OpenFile) -> tuple[str, int]:
+    assert file.about.sha256 is not None  # noqa: S101 - it was made where the job gave none
     return file.about.sha256, file.about.size
 
 

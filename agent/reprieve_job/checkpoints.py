@@ -4,6 +4,9 @@ Checkpoints on disk that are either whole or not there at all.
 A save is written to ``.step-<n>.part/``, every file is synced, ``MANIFEST.json`` (sizes and
 SHA-256) comes last, then one rename to ``step-<n>/`` and a sync of the parent folder. A crash at
 any point leaves a ``.part`` that nobody reads. Names that start with a dot are never checkpoints.
+
+A save before the host goes away is neither synced nor hashed: the disk goes with the host, which
+hashes what it sends, and the time is the upload's.
 """
 
 from __future__ import annotations
@@ -15,22 +18,21 @@ import logging
 import os
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from reprieve_job.contract import VERSION
+from reprieve_job.early import Digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MANIFEST_FILE = "MANIFEST.json"
 
 _STEP_NAME = re.compile(r"step-(\d+)", re.ASCII)
 _LEFTOVERS = (".step-*.part", ".step-*.old")
 _READ_BYTES = 1 << 20
-_HASHING_THREADS = 4
 
 _log = logging.getLogger("reprieve_job")
 
@@ -78,12 +80,15 @@ class CheckpointStore:
         return fault(self.folder(step), hashes=step not in self._saved_here) is None
 
     @contextlib.contextmanager
-    def saving(self, step: int, *, facts: dict[str, Any]) -> Iterator[Path]:
+    def saving(
+        self, step: int, *, facts: dict[str, Any], lasting: Callable[[], bool] = lambda: True
+    ) -> Iterator[Path]:
         """
         Give a folder to write to; it becomes the checkpoint of *step* when the block ends well.
 
-        *facts* go into the manifest. When the block or the sync fails, the folder is removed
-        and an ``OSError`` is raised as ``CheckpointError``.
+        *facts* go into the manifest. *lasting* tells, whenever it is asked, whether this disk
+        will be read again: then every file is synced and hashed. When the block or the sync
+        fails, the folder is removed and an ``OSError`` is raised as ``CheckpointError``.
         """
         part = self._directory / f".step-{step}.part"
         began = monotonic()
@@ -91,9 +96,14 @@ class CheckpointStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             part.mkdir()
-            yield part
-            _seal(part, {"step": step, **facts}, began=began)
-            self._publish(part, step)
+            digests = Digests(part, wanted=lasting)
+            try:
+                yield part
+                last = lasting()
+                _seal(part, {"step": step, **facts}, began=began, digests=digests if last else None)
+            finally:
+                digests.end()
+            self._publish(part, step, sync=last)
         except OSError as error:
             _remove(part)
             raise CheckpointError(
@@ -137,12 +147,13 @@ class CheckpointStore:
         steps = {int(match[1]) for match in matches if match}
         return sorted(steps, reverse=True)
 
-    def _publish(self, part: Path, step: int) -> None:
+    def _publish(self, part: Path, step: int, *, sync: bool) -> None:
         folder = self.folder(step)
         if folder.exists():
             self._set_aside(step)
         part.rename(folder)
-        _sync_directory(self._directory)
+        if sync:
+            _sync(self._directory)
 
     def _set_aside(self, step: int) -> None:
         aside = self._directory / f".step-{step}.corrupt"
@@ -159,7 +170,9 @@ def fault(folder: Path, *, hashes: bool) -> str | None:
     """Say what is wrong with the checkpoint in *folder*, or None when it is whole."""
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
-        entries = [(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in manifest["files"]]
+        entries = [
+            (str(f["path"]), int(f["size"]), str(f.get("sha256"))) for f in manifest["files"]
+        ]
     except FileNotFoundError:
         return f"no {MANIFEST_FILE}"
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -188,24 +201,26 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _seal(part: Path, facts: dict[str, Any], *, began: float) -> None:
-    """Sync what the job wrote to *part* and describe it in the manifest, which is written last."""
+def _seal(part: Path, facts: dict[str, Any], *, began: float, digests: Digests | None) -> None:
+    """Describe what the job wrote to *part* in the manifest, which is written last."""
     files = _plain_files(part)
     if not files:
         raise CheckpointError(
             f"nothing was written to {part}: write the checkpoint's files to that folder"
         )
-    # Hashing releases the interpreter lock and syncing waits for the disk: overlap them.
-    with ThreadPoolExecutor(max_workers=_HASHING_THREADS) as pool:
-        described = list(pool.map(_sync_and_describe, [part] * len(files), files))
-    for directory in part.rglob("*"):
-        if directory.is_dir():
-            _sync_directory(directory)
+    described: list[dict[str, object]] = [
+        {"path": path.as_posix(), "size": (part / path).stat().st_size} for path in files
+    ]
+    if digests is not None:
+        for file, sha256 in zip(described, digests.of(files), strict=True):
+            file["sha256"] = sha256
     manifest = part / MANIFEST_FILE
     content = {"v": VERSION, **facts, "seconds": round(monotonic() - began, 3), "files": described}
     manifest.write_text(json.dumps(content), encoding="utf-8")
-    _sync_file(manifest)
-    _sync_directory(part)
+    if digests is not None:
+        folders = [path for path in part.rglob("*") if path.is_dir()]
+        for path in (*folders, manifest, part):
+            _sync(path)
 
 
 def _plain_files(part: Path) -> list[Path]:
@@ -224,13 +239,6 @@ def _plain_files(part: Path) -> list[Path]:
     return relative
 
 
-def _sync_and_describe(part: Path, path: Path) -> dict[str, object]:
-    absolute = part / path
-    _sync_file(absolute)
-    size = absolute.stat().st_size
-    return {"path": path.as_posix(), "size": size, "sha256": _sha256(absolute)}
-
-
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -239,13 +247,9 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -155,7 +155,8 @@ class Job:
             return
         self._say_saving(step)
         try:
-            with self._store.saving(step, facts=self._facts()) as folder:
+            saving = self._store.saving(step, facts=self._facts(), lasting=self._host_stays)
+            with saving as folder:
                 yield folder
         except BaseException as error:
             self._answer_failed(step, error)
@@ -234,6 +235,11 @@ class Job:
         """Return the request that has no answer yet."""
         request = self._request
         return None if request is None or request.id == self._answered else request
+
+    def _host_stays(self) -> bool:
+        """Tell whether the host will be there after this save; asked by other threads, too."""
+        request = self._request
+        return request is None or not request.must_exit
 
     def _told_to_leave(self) -> bool:
         request = self._request

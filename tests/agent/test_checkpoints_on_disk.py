@@ -501,6 +501,87 @@ def test_a_file_that_changed_after_it_was_sent_ahead_is_sent_again(tmp_path: Pat
     assert sender.store.objects[stored.key] == b"first half and the second"
 
 
+def test_what_the_job_left_undigested_is_digested_as_it_is_sent(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {"model.bin": b"sent ahead"})
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: sent(sender.store) == ["model.bin"], "sent ahead")
+    sender.uploads.hurry(urgent=False)
+    (part / "optimizer.bin").write_bytes(b"written last")
+    (part / "empty.bin").write_bytes(b"")
+    describe(part, 40)
+    rewrite(part, lambda manifest: [file.pop("sha256") for file in manifest["files"]])
+    part.rename(tmp_path / "step-40")
+
+    event = sender.commit(40)
+
+    assert isinstance(event, on.Committed)
+    bodies = {"model.bin": b"sent ahead", "optimizer.bin": b"written last", "empty.bin": b""}
+    digests = {path: hashlib.sha256(body).hexdigest() for path, body in bodies.items()}
+    entries = manifest_of(event, sender).files
+    assert {f.path: f.sha256 for f in entries} == digests
+    assert {f.path: sender.store.objects[f.key] for f in entries} == bodies
+    assert sent(sender.store) == ["empty.bin", "model.bin", "optimizer.bin"]
+
+
+def test_a_file_sent_ahead_whose_digest_the_job_says_wrongly_isnt_committed(
+    tmp_path: Path,
+) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {"model.bin": b"weights"})
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: sent(sender.store) == ["model.bin"], "sent ahead")
+    describe(part, 40)
+    rewrite(part, lambda manifest: manifest["files"][0].update(sha256="0" * 64))
+    part.rename(tmp_path / "step-40")
+
+    event = sender.commit(40)
+
+    assert isinstance(event, on.CommitFailed)
+    assert "model.bin has another SHA-256" in event.reason
+    sender.uploads.abort()
+
+
+def test_what_is_still_written_isnt_sent_ahead(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    part = unfinished(tmp_path, 40, {})
+    with (part / "growing.bin").open("wb") as growing:
+        growing.write(b"first half")
+        growing.flush()
+        (part / "model.bin").write_bytes(b"complete")
+        sender.uploads.hurry(urgent=True)
+        wait_until(lambda: "model.bin" in sent(sender.store), "the finished one was sent")
+
+        assert sent(sender.store) == ["model.bin"]
+    wait_until(lambda: sent(sender.store) == ["growing.bin", "model.bin"], "the other followed")
+    sender.uploads.abort()
+
+
+def test_a_frozen_file_isnt_sent_again_in_a_hurry_either(tmp_path: Path) -> None:
+    frozen = b"frozen weights"
+    save(tmp_path, 30, {"frozen.bin": frozen, "adapter.bin": b"adapter at 30"})
+    sender = Sender(tmp_path)
+    first = sender.commit(30)
+    assert isinstance(first, on.Committed)
+    part = unfinished(tmp_path, 40, {"frozen.bin": frozen, "adapter.bin": b"adapter at 40"})
+    sender.uploads.hurry(urgent=True)
+    wait_until(lambda: sent(sender.store).count("adapter.bin") == 2, "sent ahead")
+    sender.uploads.hurry(urgent=False)
+    describe(part, 40)
+    rewrite(part, lambda manifest: [file.pop("sha256") for file in manifest["files"]])
+    part.rename(tmp_path / "step-40")
+
+    second = sender.commit(40)
+
+    assert isinstance(second, on.Committed)
+    keys = [
+        {file.path: file.key for file in manifest_of(event, sender).files}["frozen.bin"]
+        for event in (first, second)
+    ]
+    assert keys[0] == keys[1]
+    assert second.sent == len(b"adapter at 40")
+
+
 def test_without_hurry_nothing_unfinished_is_looked_at(tmp_path: Path) -> None:
     unfinished(tmp_path, 30, {"model.bin": b"unfinished"})
     save(tmp_path, 40)

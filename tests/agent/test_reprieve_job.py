@@ -1,6 +1,7 @@
 """The helper's decisions, one at a time, inside this process."""
 
 import ast
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,8 @@ from pytest_mock import MockerFixture
 
 import reprieve_job
 from reprieve_job import REQUEUE, CheckpointError, ContractError, Job, contract
+from reprieve_job.checkpoints import CheckpointStore
+from reprieve_job.early import Digests
 
 PACKAGE = Path(reprieve_job.__file__).parent
 
@@ -615,3 +618,51 @@ def test_the_helper_needs_the_standard_library_alone() -> None:
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.name)
 def test_an_old_interpreter_can_read_the_helper(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+# What the manifest says of each file ------------------------------------------------------------
+
+
+def described(folder: Path) -> dict[str, str | None]:
+    files = json.loads((folder / "MANIFEST.json").read_text())["files"]
+    return {file["path"]: file.get("sha256") for file in files}
+
+
+def test_a_file_that_changed_after_it_was_read_is_read_again(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=None)
+    read = threading.Event()
+    digested = Digests._digest
+
+    def noted(digests: Digests, path: Path) -> str:
+        found = digested(digests, path)
+        read.set()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Digests, "_digest", noted)
+        with store.saving(7, facts={}) as part:
+            (part / "early.bin").write_bytes(b"as it was")
+            (part / "kept.bin").write_bytes(b"as it stays")
+            assert read.wait(30)
+            (part / "early.bin").write_bytes(b"as it is!")
+
+    bodies = {"early.bin": b"as it is!", "kept.bin": b"as it stays"}
+    expected = {path: hashlib.sha256(body).hexdigest() for path, body in bodies.items()}
+    assert described(tmp_path / "step-7") == expected
+
+
+def test_a_save_that_the_host_wont_outlast_is_left_to_it_to_digest(tmp_path: Path) -> None:
+    with CheckpointStore(tmp_path, keep=None).saving(7, facts={}, lasting=lambda: False) as part:
+        (part / "model.bin").write_bytes(b"weights")
+
+    assert described(tmp_path / "step-7") == {"model.bin": None}
+
+
+def test_without_digests_a_checkpoint_is_no_place_to_resume_from_alone(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=None)
+    with store.saving(6, facts={}) as part:
+        (part / "model.bin").write_bytes(b"older")
+    with store.saving(7, facts={}, lasting=lambda: False) as part:
+        (part / "model.bin").write_bytes(b"newer")
+
+    assert store.newest_whole() == 6
