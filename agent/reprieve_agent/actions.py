@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from reprieve.domain.lease import Cause, Lease, LeaseKey
 from reprieve.ports.leases import Progress
 from reprieve.protocol import ReportKind, Scalar
+from reprieve_agent.estimator import Estimates
 from reprieve_agent.state import Ending, Process, Request
 
 
@@ -128,10 +129,15 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Verify, upload and commit one step. Answered by ``Committed`` or ``CommitFailed``."""
+    """
+    Verify, upload and commit one step. Answered by ``Committed`` or ``CommitFailed``.
+
+    *estimates*, with what this upload adds to them, are left to the next host.
+    """
 
     key: LeaseKey
     step: int
+    estimates: Estimates = field(default_factory=Estimates, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Companions:
         outside: Outside,
         notice: timedelta,
         parent: str | None,
+        host_type: str,
         emit: Callable[[Event], None],
     ) -> Self:
         """Return those of *process*, whose checkpoints come after *parent*."""
@@ -68,6 +69,7 @@ class Companions:
                 may_commit=lambda: outside.desk.may_commit(key),
                 parent=parent,
                 ledgers=Ledgers(places.private / "ledgers"),
+                host_type=host_type,
             ),
             adopter=adopter,
         )

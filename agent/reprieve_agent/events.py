@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reprieve.domain.lease import Cause, Holds, Lease, LeaseKey
 from reprieve.domain.notice import Notice
 from reprieve.ports.leases import Claim
+from reprieve_agent.estimator import Estimates
 from reprieve_agent.state import AckState, Process
 
 
@@ -80,11 +81,16 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Code and checkpoint lie ready; *base* is the manifest restored, None for a fresh start."""
+    """
+    Code and checkpoint lie ready; *base* is the manifest restored, None for a fresh start.
+
+    *estimates* are what that one tells about steps and saves on this host.
+    """
 
     key: LeaseKey
     base: str | None
     step: int | None
+    estimates: Estimates = field(default_factory=Estimates)
 
 
 @dataclass(frozen=True, slots=True)

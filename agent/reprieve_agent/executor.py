@@ -192,6 +192,7 @@ class Executor:
             outside=self._outside,
             notice=self._config.clock.notice,
             parent=parent,
+            host_type=self._host.identity.type,
             emit=self._emit,
         )
         self._companions[key] = companions
@@ -307,8 +308,8 @@ class Executor:
     def _about_checkpoints(self, action: do.Upload | do.AbortUploads | do.Prune) -> None:
         companions = self._companions.get(action.key)
         match action:
-            case do.Upload(_, step) if companions:
-                companions.uploads.start(step)
+            case do.Upload(_, step, estimates) if companions:
+                companions.uploads.start(step, estimates)
             case do.AbortUploads(_, steps) if companions:
                 companions.uploads.abort(steps)
             case do.Prune(key, committed):

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from reprieve.domain.checkpoint import Manifest, step_of
+from reprieve.domain.checkpoint import Manifest, Measured, step_of
 from reprieve.domain.errors import ReprieveError, UnknownOutcomeError
 from reprieve.domain.lease import Lease
 from reprieve.ports.checkpoints import AbortedError, BadObjectError, Checkpoints
@@ -51,6 +51,7 @@ class Restored:
 
     base: str | None = None
     step: int | None = None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Restorer:
         except BadObjectError as error:
             self._set_aside(key, str(error))
             return None
-        return Restored(base=key, step=manifest.step)
+        return Restored(base=key, step=manifest.step, measured=manifest.measured)
 
     def _set_aside(self, key: str, reason: str) -> None:
         try:

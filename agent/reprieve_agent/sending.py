@@ -25,4 +25,4 @@ def upload_newest(state: State, tenure: Tenure) -> Move:
     if tenure.uploading and (unasked or not urgent):
         return with_tenure(state, tenure), ()
     sending = replace(tenure, uploading=(*tenure.uploading, step))
-    return with_tenure(state, sending), (do.Upload(tenure.key, step),)
+    return with_tenure(state, sending), (do.Upload(tenure.key, step, tenure.estimates),)

@@ -15,6 +15,7 @@ from reprieve_agent import adoption, container_supervisor, contract, profiles
 from reprieve_agent import events as on
 from reprieve_agent.code import CodeCache, SetupError
 from reprieve_agent.config import Config
+from reprieve_agent.estimator import Estimates
 from reprieve_agent.events import Event
 from reprieve_agent.places import Places
 from reprieve_agent.preparation import Errand
@@ -85,7 +86,8 @@ class Starter:
             log.exception("preparation failed", extra={"lease": str(key)})
             self._emit(on.PreparationFailed(key, Cause.SETUP_FAILED, repr(error)))
         else:
-            self._emit(on.Prepared(key, restored.base, restored.step))
+            estimates = Estimates.carried(restored.measured, self._host.identity.type)
+            self._emit(on.Prepared(key, restored.base, restored.step, estimates))
         finally:
             preparation.idle.set()
 

@@ -84,14 +84,15 @@ def preparation(
             return state, (do.SendReport(ReportKind.PROGRESS, tenure.key, data),)
         case on.PreparationFailed(_, cause, detail):
             return closing.give_back(state, tenure, Ending(Outcome.FAILED, cause, detail))
-        case on.Prepared(_, base, step):
-            return _prepared(state, tenure, base, step)
+        case on.Prepared():
+            return _prepared(state, tenure, event)
         case _:
             assert_never(event)
 
 
-def _prepared(state: State, tenure: Tenure, base: str | None, step: int | None) -> Move:
-    tenure = replace(tenure, base=base, base_step=step, step=step)
+def _prepared(state: State, tenure: Tenure, event: on.Prepared) -> Move:
+    base, step = event.base, event.step
+    tenure = replace(tenure, base=base, base_step=step, step=step, estimates=event.estimates)
     if tenure.base_fixed:
         starting = replace(tenure, stage=Stage.STARTING)
         return with_tenure(state, starting), (do.RenewNow(tenure.key),)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from reprieve.domain.checkpoint import FileEntry, Manifest, data_key, manifest_key
+from reprieve.domain.checkpoint import FileEntry, Manifest, Measured, data_key, manifest_key
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.lease import LeaseKey
 from reprieve.ports.checkpoints import AbortedError, BadObjectError, Checkpoints
@@ -26,6 +26,7 @@ from reprieve_agent import events as on
 from reprieve_agent.ahead import Ahead
 from reprieve_agent.checkpoint import LocalManifest, NotWholeError, OpenFile
 from reprieve_agent.clock import boot_seconds
+from reprieve_agent.estimator import Estimates
 from reprieve_agent.events import Event
 from reprieve_agent.ledgers import Ledgers
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 FILES_AT_ONCE = 4
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+NOTHING_MEASURED = Estimates()
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Uploads:
     may_commit: Callable[[], bool]
     parent: str | None
     ledgers: Ledgers = field(default_factory=Ledgers)
+    host_type: str = ""
     _running: dict[int, threading.Event] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _newest: Manifest | None = None
@@ -63,14 +66,14 @@ class Uploads:
         else:
             self._ahead.end()
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, estimates: Estimates = NOTHING_MEASURED) -> None:
         """Commit *step* in a thread of its own, unless that is under way."""
         with self._lock:
             if step in self._running:
                 return
             stop = self._running[step] = threading.Event()
         threading.Thread(
-            target=self._run, args=(step, stop), name=f"upload-{step}", daemon=True
+            target=self._run, args=(step, estimates, stop), name=f"upload-{step}", daemon=True
         ).start()
 
     def abort(self, steps: tuple[int, ...] | None = None) -> None:
@@ -82,10 +85,10 @@ class Uploads:
                 if steps is None or step in steps:
                     stop.set()
 
-    def _run(self, step: int, stop: threading.Event) -> None:
+    def _run(self, step: int, estimates: Estimates, stop: threading.Event) -> None:
         event: Event | None = None
         try:
-            event = self._commit(step, stop)
+            event = self._commit(step, estimates, stop)
         except AbortedError:
             log.info("upload called off", extra={"lease": str(self.key), "step": step})
         except (NotWholeError, BadObjectError, OSError) as error:
@@ -99,7 +102,7 @@ class Uploads:
         if event:
             self.emit(event)
 
-    def _commit(self, step: int, stop: threading.Event) -> Event:
+    def _commit(self, step: int, estimates: Estimates, stop: threading.Event) -> Event:
         began = boot_seconds()
         folder = checkpoint.folder_of(self.folder, step)
         if folder is None:
@@ -108,7 +111,12 @@ class Uploads:
             unmeasured = threading.Event()
             entries, sent = self._store_files(step, files, stop, unmeasured)
             uploaded = boot_seconds()
-            standing = self._write_manifest(manifest, entries, stop)
+            sent_seconds = None if unmeasured.is_set() else uploaded - began
+            told = estimates.saved(
+                sent=sent, sent_seconds=sent_seconds, save_seconds=manifest.seconds
+            )
+            measured = told.on(self.host_type)
+            standing = self._write_manifest(manifest, entries, measured, stop)
         self.ledgers.close(step)
         return on.Committed(
             self.key,
@@ -119,7 +127,7 @@ class Uploads:
             seconds=boot_seconds() - began,
             uploaded=uploaded,
             sent=sent,
-            sent_seconds=None if unmeasured.is_set() else uploaded - began,
+            sent_seconds=sent_seconds,
             save_seconds=manifest.seconds,
         )
 
@@ -243,7 +251,11 @@ class Uploads:
         return ledger.key
 
     def _write_manifest(
-        self, local: LocalManifest, entries: tuple[FileEntry, ...], stop: threading.Event
+        self,
+        local: LocalManifest,
+        entries: tuple[FileEntry, ...],
+        measured: Measured | None,
+        stop: threading.Event,
     ) -> Manifest:
         """Write it while the lease is surely ours; the first commit of a step stands."""
         key = manifest_key(self.key.job, self.key.attempt, local.step)
@@ -260,6 +272,7 @@ class Uploads:
                     saved_at=datetime.now(UTC),
                     framework=local.framework,
                     world_size=local.world_size,
+                    measured=measured,
                 )
             try:
                 standing = self.store.commit(manifest)

@@ -17,6 +17,7 @@ from reprieve.domain.checkpoint import Manifest, manifest_key
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve_agent import checkpoint
 from reprieve_agent import events as on
+from reprieve_agent.estimator import NEWEST, Estimates
 from reprieve_agent.events import Event
 from reprieve_agent.ledgers import Ledgers
 from reprieve_agent.upload import Uploads
@@ -160,6 +161,7 @@ class Sender:
             lambda: self.ours,
             self.parent,
             self.ledgers,
+            host_type="g5.xlarge",
         )
 
     def commit(self, step: int) -> Event:
@@ -451,6 +453,23 @@ def test_a_ledger_that_cant_be_read_is_a_new_one(tmp_path: Path) -> None:
     (tmp_path / "40" / f"{'ab' * 32}.json").write_text('{"key": "a key", "parts": [')
 
     assert ledgers.of(40, "ab" * 32, key="a new key").key == "a new key"
+
+
+def test_what_was_measured_travels_with_the_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path, 40, seconds=12.0)
+    sender = Sender(tmp_path)
+    known = Estimates(save_seconds=2.0, bytes=1000.0, bytes_per_second=1.0, step_seconds=0.5)
+
+    sender.uploads.start(40, known)
+    wait_until(lambda: bool(sender.said), "an answer")
+
+    (event,) = sender.said
+    assert isinstance(event, on.Committed)
+    measured = manifest_of(event, sender).measured
+    assert measured is not None
+    assert (measured.host, measured.step_seconds) == ("g5.xlarge", 0.5)
+    assert measured.save_seconds == pytest.approx(2.0 + NEWEST * 10.0)
+    assert measured.size == pytest.approx(1000 + NEWEST * (event.bytes - 1000))
 
 
 # Sending while the job still saves ----------------------------------------------------------

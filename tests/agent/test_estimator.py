@@ -6,10 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from reprieve.domain.checkpoint import Measured
 from reprieve_agent import actions as do
 from reprieve_agent import events as on
 from reprieve_agent.estimator import NEWEST, SAFETY, Choice, Estimates, Verdict, judge
-from tests.agent.test_machine import KEY, Play, committed, interruption, only, released, running
+from tests.agent.test_machine import (
+    BASE,
+    KEY,
+    Play,
+    committed,
+    interruption,
+    only,
+    preparing,
+    released,
+    running,
+)
 
 KNOWN = Estimates(save_seconds=10.0, bytes=30e9, bytes_per_second=1e9, step_seconds=2.0)
 
@@ -62,6 +73,57 @@ def test_the_ladder_is_step_and_save_and_upload_and_margin() -> None:
 def test_who_knows_nothing_tries() -> None:
     for unknown in (Estimates(), replace(KNOWN, bytes=None), replace(KNOWN, bytes_per_second=None)):
         assert judged(unknown, 1.0).choice is Choice.EMERGENCY
+
+
+MEASURED = Measured("g5.xlarge", 10.0, 30e9, 1e9, 2.0)
+
+
+def test_a_host_of_the_same_type_goes_on_from_what_the_last_one_measured() -> None:
+    carried = Estimates.carried(MEASURED, "g5.xlarge")
+    assert carried == KNOWN
+
+    later = carried.saved(sent=40_000_000_000, sent_seconds=20.0, save_seconds=20.0)
+    assert later.bytes == pytest.approx(33e9)
+    assert later.bytes_per_second == pytest.approx(1.3e9)
+    assert later.save_seconds == pytest.approx(13.0)
+
+
+def test_another_type_of_host_is_taken_to_be_half_as_fast_until_it_measured_itself() -> None:
+    guess = Estimates.carried(MEASURED, "g6.xlarge")
+    assert guess.guessed
+    assert (guess.save_seconds, guess.bytes, guess.bytes_per_second) == (20.0, 30e9, 0.5e9)
+    assert guess.step_seconds == 4.0
+    assert guess.needed == pytest.approx(4.0 + 20.0 + 60.0 * SAFETY)
+
+    at_work = guess.progressed(10, 100.0).progressed(20, 105.0)
+    own = at_work.saved(sent=30_000_000_000, sent_seconds=15.0, save_seconds=5.0)
+    assert (own.save_seconds, own.bytes_per_second, own.step_seconds) == (5.0, 2e9, 0.5)
+    assert not own.guessed
+    assert own.saved(sent=30_000_000_000, sent_seconds=15.0, save_seconds=15.0).save_seconds == 8.0
+
+
+def test_who_only_guesses_tries_unless_something_on_its_way_would_suffer() -> None:
+    guess = Estimates.carried(MEASURED, "g6.xlarge")
+
+    assert judged(guess, 60.0).choice is Choice.EMERGENCY
+    assert "another type of host" in judged(guess, 60.0).text
+    assert judged(guess, 60.0, pending=950).choice is Choice.PENDING
+    assert judged(guess, 200.0, pending=950).text == "save now: it needs 110.0 s of 200.0 s left"
+
+
+def test_what_was_guessed_or_never_measured_is_not_handed_on() -> None:
+    assert KNOWN.on("g5.xlarge") == MEASURED
+    assert Estimates(save_seconds=1.0).on("g5.xlarge") is None
+    assert Estimates.carried(MEASURED, "g6.xlarge").on("g6.xlarge") is None
+    assert Estimates.carried(None, "g6.xlarge") == Estimates()
+
+
+def test_an_attempt_begins_with_what_its_checkpoint_tells() -> None:
+    play = preparing()
+    play.tell(on.Prepared(KEY, BASE, 40, Estimates.carried(MEASURED, "g5.xlarge")))
+
+    assert play.state.tenure is not None
+    assert play.state.tenure.estimates == KNOWN
 
 
 def test_a_verdict_says_what_is_lost_either_way() -> None:

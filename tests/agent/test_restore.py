@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reprieve.domain.checkpoint import FileEntry, Manifest, data_key, manifest_key
+from reprieve.domain.checkpoint import FileEntry, Manifest, Measured, data_key, manifest_key
 from reprieve.domain.errors import UnknownOutcomeError
 from reprieve.domain.lease import Lease
 from reprieve.ports.checkpoints import AbortedError
@@ -69,6 +69,15 @@ class Bucket:
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
     return Bucket(tmp_path)
+
+
+def test_what_was_measured_comes_back_with_the_checkpoint(bucket: Bucket) -> None:
+    measured = Measured("g5.xlarge", 2.0, 700.0, 350.0, 0.5)
+    key = bucket.commit(1, 1000)
+    told = replace(bucket.store.manifest(key), measured=measured)
+    bucket.store.objects[key] = told.to_json()
+
+    assert bucket.restore(attempt(2, sealed_attempt=1)) == Restored(key, 1000, measured)
 
 
 def attempt(n: int, sealed_attempt: int, base: str | None = None) -> Lease:

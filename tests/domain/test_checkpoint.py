@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve.domain.checkpoint import Manifest, manifest_key, own_manifests, step_of
+from reprieve.domain.checkpoint import Manifest, Measured, manifest_key, own_manifests, step_of
 from reprieve.domain.errors import MalformedError
 from tests.builders import a_manifest
 
@@ -30,6 +31,26 @@ def test_odd_siblings_and_other_attempts_are_never_chosen() -> None:
     ]
     assert own_manifests(keys, 2) == [keys[3]]
     assert step_of(keys[0]) is None
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        "fast",
+        {},
+        {"host": 1},
+        {"host": "g5.xlarge", "size": "much"},
+        {"host": "g5.xlarge", "bytes_per_second": 0},
+    ],
+)
+def test_figures_that_cant_be_read_spoil_no_checkpoint(figures: object) -> None:
+    manifest = replace(a_manifest(), measured=Measured("g5.xlarge", 2.0, 700.0, 350.0, 0.5))
+    said = json.loads(manifest.to_json()) | {"measured": figures}
+
+    read = Manifest.from_json(json.dumps(said).encode(), key=manifest.key)
+
+    assert read == replace(manifest, measured=None)
+    assert Manifest.from_json(manifest.to_json(), key=manifest.key) == manifest
 
 
 def test_a_manifest_comes_back_as_it_was_written() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 
 from reprieve.domain.errors import MalformedError
@@ -28,12 +29,28 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """
+    What steps and saves took on a host of the type *host*, up to and with this save.
+
+    *size* is in bytes, those that a save had to send. None is what wasn't measured.
+    """
+
+    host: str
+    save_seconds: float | None = None
+    size: float | None = None
+    bytes_per_second: float | None = None
+    step_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """
     The proof of a checkpoint, written last and only if its key is new.
 
     ``parent`` is the manifest this attempt continued from when it saved: its own
     previous commit, or its base. Following it leads back through the lineage.
+    ``measured`` lets the next host judge its first save.
     """
 
     job: str
@@ -45,6 +62,7 @@ class Manifest:
     saved_at: datetime
     framework: str = ""
     world_size: int = 1
+    measured: Measured | None = None
 
     @property
     def key(self) -> str:
@@ -58,6 +76,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Return the object's body."""
+        measured = {"measured": asdict(self.measured)} if self.measured else {}
         return json.dumps(
             {
                 "v": 1,
@@ -73,6 +92,7 @@ class Manifest:
                     {"path": f.path, "key": f.key, "size": f.size, "sha256": f.sha256}
                     for f in self.files
                 ],
+                **measured,
             },
             sort_keys=True,
         ).encode()
@@ -95,6 +115,7 @@ class Manifest:
                 saved_at=datetime.fromisoformat(raw["saved_at"]),
                 framework=raw.get("framework", ""),
                 world_size=int(raw.get("world_size", 1)),
+                measured=_measured(raw.get("measured")),
             )
         except (ValueError, KeyError, TypeError) as error:
             message = f"{key} isn't a manifest: {error}"
@@ -108,6 +129,20 @@ class Manifest:
                 message = f"{key} names an unusable file {file.path!r}"
                 raise MalformedError(message)
         return manifest
+
+
+def _measured(raw: object) -> Measured | None:
+    """Read what was measured; a checkpoint is none the worse for figures that can't be read."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("host"), str):
+        return None
+    figures = {field.name: raw.get(field.name) for field in fields(Measured)[1:]}
+    usable = all(
+        figure is None or (isinstance(figure, int | float) and 0 <= figure < math.inf)
+        for figure in figures.values()
+    )
+    if not usable or figures["bytes_per_second"] == 0:
+        return None
+    return Measured(raw["host"], **figures)
 
 
 def manifest_key(job: str, attempt: int, step: int) -> str:
