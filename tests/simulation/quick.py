@@ -11,10 +11,12 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
+
+from reprieve.domain.order import Plan
 
 OURS = ("reprieve.", "reprieve_agent.", "tests.simulation.")
 KEPT: Any = object()  # stands for a field that isn't changed
@@ -62,7 +64,14 @@ def fields(of: Any) -> tuple[dataclasses.Field[Any], ...]:
     return _fields(of if isinstance(of, type) else type(of))
 
 
+TOKEN = vars(Plan)["client_token"].fget
 SLOW = {"replace": (dataclasses.replace, replace), "fields": (dataclasses.fields, fields)}
+
+
+@lru_cache(maxsize=64)
+def _token(plan: Plan) -> str:
+    """Hash a plan once: it is asked at each launch, redelivery and look."""
+    return str(TOKEN(plan))
 
 
 @contextmanager
@@ -73,6 +82,7 @@ def quickly() -> Iterator[None]:
             for name, (slow, quick) in SLOW.items():
                 if getattr(module, name, None) is slow:
                     stack.enter_context(patch.object(module, name, quick))
+        stack.enter_context(patch.object(Plan, "client_token", property(_token)))
         yield
 
 
