@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from reprieve.domain.checkpoint import (
     FileEntry,
@@ -17,6 +18,8 @@ from reprieve.domain.checkpoint import (
 from reprieve.domain.job import CheckpointRef
 from reprieve.ports.checkpoints import BadObjectError
 from reprieve.ports.stored import Listing, Object
+
+T = TypeVar("T")
 
 SIZE = 1
 
@@ -79,15 +82,38 @@ class Bucket:
         return None
 
 
+class Port(Protocol):
+    """Makes a call by name, so that it can fail like any other."""
+
+    def __call__(self, name: str, call: Callable[[], T], /) -> T:
+        """Return what the call returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """The same bucket as the search for late commits sees it."""
+
+    bucket: Bucket
+    port: Port
+
+    def newest(self, job: str, attempt: int, *, after: int | None) -> CheckpointRef | None:
+        """Return the newest commit of one attempt beyond *after*."""
+        return self.port("manifests.newest", lambda: self.bucket.newest(job, attempt, after=after))
+
+
 @dataclass(frozen=True, slots=True)
 class Shelves:
     """The same bucket as collection sees it."""
 
     bucket: Bucket
     deleting: Callable[[Sequence[str]], None]
+    port: Port
 
     def listing(self, job: str) -> Listing:
         """Return all that *job* has stored."""
+        return self.port("stored.listing", lambda: self._listing(job))
+
+    def _listing(self, job: str) -> Listing:
         bucket, mine = self.bucket, f"jobs/{job}/"
         there = [key for key in bucket.manifests_there if key.startswith(mine)]
         return Listing(
@@ -98,10 +124,13 @@ class Shelves:
 
     def manifest(self, key: str) -> Manifest | None:
         """Return the manifest itself; what it names may be bad all the same."""
-        return self.bucket.manifests_there.get(key)
+        return self.port("stored.manifest", lambda: self.bucket.manifests_there.get(key))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete manifests, marks and bytes."""
+        self.port("stored.delete", lambda: self._delete(keys))
+
+    def _delete(self, keys: Sequence[str]) -> None:
         self.deleting(keys)
         bucket = self.bucket
         marks = {mark_key(key): key for key in bucket.aside}

@@ -204,8 +204,8 @@ class Schedule:
     Faults end *ends* seconds after the beginning; what they broke must mend by itself then.
     *boots* is how long an instance takes at least and at most until its agent runs, *restores*
     the same for a checkpoint, *idle* how long a host waits for work, *keep* how many checkpoints
-    are kept. *strikes* are faults at
-    the n-th call that functions make, *lost* is the n-th report that hosts send, and gets lost.
+    are kept. *strikes* are faults at the n-th call that functions (or hosts, by their kind) make,
+    *lost* is the n-th report that hosts send, and gets lost.
     """
 
     seed: int

@@ -137,7 +137,7 @@ class Strikes:
                 self._cancel(job, 1)
             case Kind.REQUEUE:
                 settle = world.uses.settle
-                world.invoke("person", lambda: settle(job, requeued=True))
+                world.invoke("requeue", lambda: settle(job, requeued=True))
             case Kind.BAD_CHECKPOINT:
                 keys = [key for key in world.manifests if key.startswith(f"jobs/{job}/")]
                 if keys:
@@ -153,7 +153,7 @@ class Strikes:
     def _cancel(self, job: str, tries: int) -> None:
         world = self.world
         world.cancelled.add(job)
-        if world.invoke("person", lambda: world.uses.cancel(job)) is Ended.WELL:
+        if world.invoke("cancel", lambda: world.uses.cancel(job)) is Ended.WELL:
             return
         if tries > CANCELLED_IN_THE_END:
             raise BrokenPromiseError(f"job {job} can't be cancelled")

@@ -36,7 +36,7 @@ from reprieve.protocol import OrderMessage, Report, Ticket
 from reprieve.usecases.reconcile import Reconcile
 from reprieve.usecases.wiring import Deployment, Ports, UseCases
 from tests.builders import NOON, a_spec
-from tests.simulation.bucket import Bucket, Shelves
+from tests.simulation.bucket import Bucket, Finder, Shelves
 from tests.simulation.faults import (
     AT_A_CALL_OF_A_FUNCTION,
     AT_A_CALL_OF_A_HOST,
@@ -61,6 +61,7 @@ HORIZON = 8 * 3600.0  # after the faults' end
 TABLE = ("rows.", "jobs.", "hosts.", "orders.", "watch.", "leases.")
 WRITES = frozenset({"rows.commit", "leases.claim", "leases.release"})
 OWN = frozenset({"restore", "launch", "start", "commit"})  # a host's, and no port's
+PEOPLE = frozenset({"cancel", "requeue"})
 SENDING = ("mail.", "signals.", "fleet.")
 # By their contracts these never raise: what couldn't be asked is simply not in the answer.
 NEVER_RAISE = frozenset({"fleet.states", "fleet.usd_per_hour", "signals.preempt"})
@@ -175,6 +176,7 @@ class World:
     under_way: int = 0
     batch: list[tuple[OrderMessage, int]] = field(default_factory=list)
     function_calls: int = 0
+    host_calls: int = 0
     reports: int = 0
     _heap: list[tuple[float, float, int, Callable[[], None]]] = field(default_factory=list)
     _callers: list[Caller] = field(default_factory=list)
@@ -203,8 +205,8 @@ class World:
             fleet=memory.fleet,
             signals=memory.signals,
             mail=memory.mail,
-            manifests=self.bucket,
-            stored=Shelves(self.bucket, self.promises.collected),
+            manifests=Finder(self.bucket, self.port),
+            stored=Shelves(self.bucket, self.promises.collected, self.port),
         )
         names = [f"pool-{nth}" for nth in range(self.schedule.pools)]
         pools = {name: a_pool(name, self.schedule.max_hosts) for name in names}
@@ -319,6 +321,8 @@ class World:
 
     def host_call(self, agent: Agent, name: str, call: Callable[[], object]) -> object:
         """Let a host call a port or do what faults may follow."""
+        self.host_calls += 1
+        self._strike_now(AT_A_CALL_OF_A_HOST, self.host_calls, name)
         self._callers.append(agent.caller)
         try:
             if name in OWN:
@@ -329,10 +333,17 @@ class World:
         finally:
             self._callers.pop()
 
+    def port(self, name: str, call: Callable[[], T]) -> T:
+        """Make the call of a port that isn't in `Memory`."""
+        self._before(name)
+        result = call()
+        self._after(name)
+        return result
+
     @property
     def person_at_work(self) -> bool:
         """Whether the call under way is a person's."""
-        return self._callers[-1].name == "person"
+        return self._callers[-1].name in PEOPLE
 
     def _before(self, name: str) -> None:
         by = self._callers[-1] if self._callers else NOBODY
@@ -344,12 +355,16 @@ class World:
         self.function_calls += 1
         if name.startswith(TABLE) and self.now_s < self.throttled_until and self.function_calls % 2:
             raise UnknownOutcomeError("throttled")
-        for kind, nth in self.schedule.strikes:
-            if nth == self.function_calls:
-                self.armed.append(Fault(self.now_s, kind, amount=5.0, call=name))
+        self._strike_now(AT_A_CALL_OF_A_FUNCTION, self.function_calls, name)
         for fault in self._due(name, by):
             if fault in self.armed:  # else what ran during a pause met it first
                 self._strike_before(fault, name, by.name)
+
+    def _strike_now(self, kinds: Sequence[Kind], nth: int, call: str) -> None:
+        """Arm what is to strike at the *nth* call of functions, or of hosts."""
+        for kind, at in self.schedule.strikes:
+            if at == nth and kind in kinds:
+                self.armed.append(Fault(self.now_s, kind, amount=5.0, call=call))
 
     def _strike_before(self, fault: Fault, name: str, caller: str) -> None:
         match fault.kind:
