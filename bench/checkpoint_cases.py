@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,7 +64,7 @@ def store() -> S3Checkpoints:
 
 
 def default_client() -> Any:
-    """Return boto3's client as it comes; our cases are weighed without boto3."""
+    """Return boto3's client as it comes; our own cases are weighed without boto3."""
     return importlib.import_module("boto3").client("s3")
 
 
@@ -100,6 +99,7 @@ def _disk(scratch: Path) -> Path:
 
 def durable_archive(scratch: Path, mib: int) -> dict[str, float]:
     """Save all in one archive, sync it, send it: the job waits for all of that."""
+    zipfile = importlib.import_module("zipfile")
     arrays, path = state(mib), _disk(scratch) / "state.zip"
     client = default_client()
 

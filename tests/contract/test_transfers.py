@@ -58,7 +58,7 @@ class PartBucket:
         number = request["PartNumber"]
         if request["UploadId"] not in self.uploads:
             raise refusal("NoSuchUpload")
-        content = b"".join(iter(lambda: request["Body"].read(16), b""))
+        content = b"".join(iter(lambda: bytes(request["Body"].read(16)), b""))
         with self._lock:
             self.sent[number] += 1
             if number in self.trouble:

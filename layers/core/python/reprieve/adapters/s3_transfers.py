@@ -32,7 +32,7 @@ MOST_PARTS = 9_000  # S3 allows 10,000
 RANGE_BYTES = 16 * 1024 * 1024
 # What goes through Python at once: in botocore's own blocks of 16 KiB, a third of the
 # processor time of an upload would be the walk from one block to the next.
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES = 128 * 1024
 READ_BYTES = 1024 * 1024
 THREADS = 16
 
@@ -213,7 +213,8 @@ class _Slice(io.RawIOBase):
     A stretch of an open file, as the body of a request.
 
     It is read by position, so that slices of one file don't disturb each other, and in
-    larger blocks than asked for: whoever asks passes on what it gets.
+    larger blocks than asked for: whoever asks passes on what it gets, before the next read
+    writes over it.
     """
 
     def __init__(
@@ -229,6 +230,7 @@ class _Slice(io.RawIOBase):
         self._length = length if end is None else min(length, end - start)
         self._stopped = stopped
         self._at = 0
+        self._block: memoryview | None = None  # not before it is sent: many wait for their turn
 
     def __len__(self) -> int:
         return self._length
@@ -247,27 +249,31 @@ class _Slice(io.RawIOBase):
         self._at = max(0, origin + offset)
         return self._at
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> Any:
         if self._stopped():
             raise _CalledOff
         left = self._length - self._at
-        wanted = left if size is None or size < 0 else min(left, max(size, BLOCK_BYTES))
-        if wanted <= 0:
+        if left <= 0:
             return b""
-        block = os.pread(self._descriptor, wanted, self._start + self._at)
-        self._at += len(block)
-        return block
+        if size is None or size < 0:
+            block = memoryview(bytearray(left))
+        else:
+            self._block = block = self._block or memoryview(bytearray(BLOCK_BYTES))
+        read = os.preadv(self._descriptor, [block[:left]], self._start + self._at)
+        self._at += read
+        return block[:read]
 
 
 def _digest(digest: Any, descriptor: int, at: int, length: int, source: _Source) -> None:
+    block = memoryview(bytearray(BLOCK_BYTES))  # one for all reads: new memory costs as much
     while length:
         source.check()
-        chunk = os.pread(descriptor, min(length, READ_BYTES), at)
-        if not chunk:
+        read = os.preadv(descriptor, [block[:length]], at)
+        if not read:
             raise OSError("the file shrank while it was written")
-        digest.update(chunk)
-        at += len(chunk)
-        length -= len(chunk)
+        digest.update(block[:read])
+        at += read
+        length -= read
 
 
 def _code(error: ClientError) -> str:
