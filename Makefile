@@ -107,12 +107,14 @@ FROM  ?= 0
 TREE = $(shell git rev-parse --short=7 HEAD:layers 2>/dev/null || echo 0)
 
 search: ## Search schedules that were never tried, and all small worlds: three minutes
-	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=2000
+	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=4000
 
-simulate-faults: .venv/ready ## Search SEEDS=N schedules (from seed FROM on) and all small worlds for broken promises
+simulate-faults: .venv/ready ## Search SEEDS=N tiny schedules and N/5 others (from seed FROM on) and all small worlds
 	@$(BIN)/python -m tests.simulation.core --all-rules-only
 	@$(BIN)/python -m tests.simulation.exhaustive
-	@$(BIN)/python -m tests.simulation --seeds $(FROM):$$(($(FROM) + $(SEEDS)))
+	@$(BIN)/python -m tests.simulation.crash_points --stories 2
+	@$(BIN)/python -m tests.simulation --draw tiny --seeds $(FROM):$$(($(FROM) + $(SEEDS)))
+	@$(BIN)/python -m tests.simulation --seeds $(FROM):$$(($(FROM) + $(SEEDS) / 5))
 
 format: .venv/ready ## Format the code and apply safe fixes
 	@$(BIN)/ruff check -q --fix-only

@@ -2,8 +2,8 @@
 The schedules that taught the rules, each as short as it can be told.
 
 Each case names the rule that it needs: with it the schedule keeps every promise, and without
-it breaks one. *noise* seeds (delays, picks) are tried for that, since a case must not hang on
-one order of the things it doesn't name.
+it breaks one; where a second rule would hold it, too, it names none. *noise* seeds (delays,
+picks) are tried for that, since a case must not hang on one order of the things it doesn't name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BROKEN = 0.05  # picks a machine that stops while EC2 goes on calling it running
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """*rule* is the name that `mutations` knows it by."""
+    """*rule* is the name that `mutations` knows it by; None where two rules hold it."""
 
-    rule: str
+    rule: str | None
     schedule: Schedule
     noise: int = 20
 
@@ -81,6 +81,15 @@ CASES: dict[str, Case] = {
         ),
         noise=100,
     ),
+    # A claims; a person cancels; A must be free for the next job, and terminable.
+    "a cancelled job blocks its host for ever": Case(
+        None,  # were it blocked, it would leave, and the next host serve
+        small(
+            Fault(90.0, Kind.CANCEL),
+            works=(work(240.0), work(at=20.0)),
+            max_hosts=1,
+        ),
+    ),
     # A claims, deletes the ticket and dies before any report.
     "a host that claims and dies unheard leaves a job that every ticket is refused for": Case(
         "settle believes the job's row",
@@ -112,7 +121,23 @@ CASES: dict[str, Case] = {
     "a late event takes the lease of a living host": Case(
         "a bell is evidence", small(Fault(100.0, Kind.BELL), works=(work(240.0),))
     ),
-    # Clocks differ by two minutes, or the table is out for a while.
+    # A notice is delivered again after its time, while A lives.
+    "a notice that comes again after its time takes the lease of a living host": Case(
+        "a bell is evidence",
+        small(
+            Fault(79.0, Kind.BAD_MAIL, 0.0, 2.0),
+            Fault(80.0, Kind.DRAIN, 0.0, 20.0),
+            works=(work(400.0),),
+        ),
+        noise=60,
+    ),
+    # The table is out for a while, and no host can renew.
+    "an outage of the table makes healthy hosts silent": Case(
+        "silence is told by the holder's clock",
+        # It ends right before a sweep, which no host's renewal comes before.
+        small(Fault(80.0, Kind.OUTAGE, 0.0, 219.0), works=(work(300.0),)),
+    ),
+    # Clocks differ by two minutes.
     "a clock that is off makes a healthy host silent": Case(
         "silence is told by the holder's clock",
         small(works=(work(240.0),), skews=(-120.0,)),
@@ -128,6 +153,13 @@ CASES: dict[str, Case] = {
             Fault(0.0, Kind.DIES_AFTER, 0.0, 0.0, "fleet.launch"),
             Fault(50.0, Kind.RECLAIM_EVENT, 0.6),
             works=(work(240.0), work(240.0, at=10.0)),
+        ),
+    ),
+    # No host is to be had for attempt 2, and attempt 1 is still saving.
+    "an order that fails while its job drains is forgotten": Case(
+        None,  # an order that is lost is placed again by the sweep
+        small(
+            Fault(80.0, Kind.RECLAIM), Fault(80.0, Kind.DRY_ALL, 0.0, 100.0), works=(work(240.0),)
         ),
     ),
     # The order landed, and its host died before it served anybody.

@@ -3,7 +3,7 @@ Every crash point: each call that each use case makes, struck in each way that i
 
 A handful of stories together reach every call. ``python -m tests.simulation.crash_points``
 strikes all of them and prints use case x call -> how many points were covered;
-``--each N`` stops after the first N points of a call in each story.
+``--stories N`` strikes each call only in N stories, where it is made first.
 """
 
 from __future__ import annotations
@@ -257,40 +257,54 @@ def calls(story: Schedule) -> tuple[list[Call], list[Call]]:
     return world.calls_of_functions, world.calls_of_hosts
 
 
-def points(name: str, *, each: int | None = None) -> Iterator[Point]:
-    """Yield each crash point of a story; of one call at most so many as *each* says."""
+def points(name: str) -> Iterator[Point]:
+    """Yield each crash point of a story."""
     story, only = STORIES[name], ONLY_FOR.get(name)
     by_functions, by_hosts = calls(story)
     for kinds, made in (
         (AT_A_CALL_OF_A_FUNCTION, by_functions),
         (AT_A_CALL_OF_A_HOST, by_hosts),
     ):
-        met = Counter[Call]()
         for nth, call in enumerate(made, 1):
-            met[call] += 1
-            if (each is not None and met[call] > each) or (only and call.part != only):
+            if only and call.part != only:
                 continue
             for kind in kinds:
-                if kind in RAISING and call.name in NEVER_RAISE:
-                    continue
-                yield Point(call, replace(story, strikes=((kind, nth),)))
+                if kind not in RAISING or call.name not in NEVER_RAISE:
+                    yield Point(call, replace(story, strikes=((kind, nth),)))
+
+
+def firsts(stories: int) -> Iterator[tuple[str, Point]]:
+    """Yield the points where a call is made first, in the first *stories* that make it."""
+    told = Counter[tuple[Call, Kind]]()
+    for name in STORIES:
+        met = set[tuple[Call, Kind]]()
+        for point in points(name):
+            struck = point.call, point.schedule.strikes[0][0]
+            if struck not in met and told[struck] < stories:
+                yield name, point
+                told[struck] += 1
+            met.add(struck)
+
+
+def every() -> Iterator[tuple[str, Point]]:
+    """Yield all of them."""
+    return ((name, point) for name in STORIES for point in points(name))
 
 
 def main() -> int:
     """Strike them all, and print how many there were of each call."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.crash_points")
-    parser.add_argument("--each", type=int, default=None, help="points of a call in each story")
+    parser.add_argument("--stories", type=int, default=None, help="in so many, each call's first")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     covered, broken = Counter[Call](), 0
     with quickly():
-        for name in STORIES:
-            for point in points(name, each=options.each):
-                covered[point.call] += 1
-                found = play(point.schedule)
-                if found:
-                    broken += 1
-                    sys.stdout.write(f"{name}, {point.call}: {shorten(found)}\n")
+        for name, point in every() if options.stories is None else firsts(options.stories):
+            covered[point.call] += 1
+            found = play(point.schedule)
+            if found:
+                broken += 1
+                sys.stdout.write(f"{name}, {point.call}: {shorten(found)}\n")
     for (by, part, name), count in sorted(covered.items()):
         sys.stdout.write(f"{by:14s} {part:17s} {name:20s} {count:6d}\n")
     sys.stdout.write(f"{covered.total()} crash points, {broken} broke a promise\n")

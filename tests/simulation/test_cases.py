@@ -16,9 +16,9 @@ def test_the_promises_hold_although(name: str) -> None:
         assert found is None, str(found)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rule])
 def test_without_its_rule_it_happens_that(name: str) -> None:
     case = CASES[name]
-    with RULES[case.rule].without():
+    with RULES[str(case.rule)].without():
         broken = (play(case.told(seed)) for seed in range(case.noise))
         assert any(broken), f"not in {case.noise} orders of what the case doesn't name"
