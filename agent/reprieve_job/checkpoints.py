@@ -5,8 +5,7 @@ A save is written to ``.step-<n>.part/``, every file is synced, ``MANIFEST.json`
 SHA-256) comes last, then one rename to ``step-<n>/`` and a sync of the parent folder. A crash at
 any point leaves a ``.part`` that nobody reads. Names that start with a dot are never checkpoints.
 
-A save before the host goes away is neither synced nor hashed: the disk goes with the host, which
-hashes what it sends, and the time is the upload's.
+A save before the host goes away isn't synced: the disk goes with it, and the time is the upload's.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ class CheckpointStore:
         Give a folder to write to; it becomes the checkpoint of *step* when the block ends well.
 
         *facts* go into the manifest. *lasting* tells, whenever it is asked, whether this disk
-        will be read again: then every file is synced and hashed. When the block or the sync
-        fails, the folder is removed and an ``OSError`` is raised as ``CheckpointError``.
+        will be read again: then every file is synced. When the block or the sync fails, the
+        folder is removed and an ``OSError`` is raised as ``CheckpointError``.
         """
         part = self._directory / f".step-{step}.part"
         began = monotonic()
@@ -96,14 +95,14 @@ class CheckpointStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
             part.mkdir()
-            digests = Digests(part, wanted=lasting)
+            digests = Digests(part, sync=lasting)
             try:
                 yield part
-                last = lasting()
-                _seal(part, {"step": step, **facts}, began=began, digests=digests if last else None)
+                sync = lasting()
+                _seal(part, {"step": step, **facts}, began=began, digests=digests, sync=sync)
             finally:
                 digests.end()
-            self._publish(part, step, sync=last)
+            self._publish(part, step, sync=sync)
         except OSError as error:
             _remove(part)
             raise CheckpointError(
@@ -201,23 +200,21 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _seal(part: Path, facts: dict[str, Any], *, began: float, digests: Digests | None) -> None:
+def _seal(part: Path, facts: dict[str, Any], *, began: float, digests: Digests, sync: bool) -> None:
     """Describe what the job wrote to *part* in the manifest, which is written last."""
     files = _plain_files(part)
     if not files:
         raise CheckpointError(
             f"nothing was written to {part}: write the checkpoint's files to that folder"
         )
-    described: list[dict[str, object]] = [
-        {"path": path.as_posix(), "size": (part / path).stat().st_size} for path in files
+    described = [
+        {"path": path.as_posix(), "size": (part / path).stat().st_size, "sha256": sha256}
+        for path, sha256 in zip(files, digests.of(files), strict=True)
     ]
-    if digests is not None:
-        for file, sha256 in zip(described, digests.of(files), strict=True):
-            file["sha256"] = sha256
     manifest = part / MANIFEST_FILE
     content = {"v": VERSION, **facts, "seconds": round(monotonic() - began, 3), "files": described}
     manifest.write_text(json.dumps(content), encoding="utf-8")
-    if digests is not None:
+    if sync:
         folders = [path for path in part.rglob("*") if path.is_dir()]
         for path in (*folders, manifest, part):
             _sync(path)

@@ -35,12 +35,12 @@ class _StoppedError(Exception):
 
 
 class Digests:
-    """The SHA-256 of each file in one folder, which is synced too."""
+    """The SHA-256 of each file in one folder, which is synced too where *sync* says so."""
 
-    def __init__(self, folder: Path, *, wanted: Callable[[], bool]) -> None:
-        """Watch *folder* from now on, while they are *wanted*; ``end`` must follow."""
+    def __init__(self, folder: Path, *, sync: Callable[[], bool]) -> None:
+        """Watch *folder* from now on; ``end`` must follow."""
         self._folder = folder
-        self._wanted = wanted
+        self._sync = sync
         self._early: dict[tuple[int, ...], Future[str]] = {}
         self._over = threading.Event()
         self._stopped = False
@@ -70,7 +70,7 @@ class Digests:
         wait = _LOOK_SECONDS
         while not self._over.wait(wait):
             began = time.perf_counter()
-            for path in _plain(self._folder) if self._wanted() else ():
+            for path in _plain(self._folder):
                 # What can't be read now is read at the end, and then it is an error.
                 with contextlib.suppress(OSError):
                     self._consider(path)
@@ -89,7 +89,8 @@ class Digests:
     def _digest(self, path: Path) -> str:
         digest = hashlib.sha256()
         with path.open("rb", buffering=0) as stream:
-            os.fsync(stream.fileno())
+            if self._sync():
+                os.fsync(stream.fileno())
             block = bytearray(_READ_BYTES)
             view = memoryview(block)
             while read := stream.readinto(block):

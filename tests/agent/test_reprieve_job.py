@@ -651,18 +651,15 @@ def test_a_file_that_changed_after_it_was_read_is_read_again(tmp_path: Path) -> 
     assert described(tmp_path / "step-7") == expected
 
 
-def test_a_save_that_the_host_wont_outlast_is_left_to_it_to_digest(tmp_path: Path) -> None:
-    with CheckpointStore(tmp_path, keep=None).saving(7, facts={}, lasting=lambda: False) as part:
+@pytest.mark.parametrize("lasting", [True, False])
+def test_only_a_save_that_is_read_here_again_waits_for_the_disk(
+    tmp_path: Path, mocker: MockerFixture, *, lasting: bool
+) -> None:
+    synced = mocker.spy(os, "fsync")
+
+    saving = CheckpointStore(tmp_path, keep=None).saving(7, facts={}, lasting=lambda: lasting)
+    with saving as part:
         (part / "model.bin").write_bytes(b"weights")
 
-    assert described(tmp_path / "step-7") == {"model.bin": None}
-
-
-def test_without_digests_a_checkpoint_is_no_place_to_resume_from_alone(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=None)
-    with store.saving(6, facts={}) as part:
-        (part / "model.bin").write_bytes(b"older")
-    with store.saving(7, facts={}, lasting=lambda: False) as part:
-        (part / "model.bin").write_bytes(b"newer")
-
-    assert store.newest_whole() == 6
+    assert described(tmp_path / "step-7") == {"model.bin": hashlib.sha256(b"weights").hexdigest()}
+    assert bool(synced.call_count) is lasting
