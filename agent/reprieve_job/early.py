@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.05
 _BUSY = 9  # a look may take a tenth of the time, however many files there are
 _TICK_NS = 20_000_000  # two changes within one tick of the clock look like one
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18  # read into the same place again and again, near the processor
 _THREADS = 4
 
 
