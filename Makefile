@@ -107,7 +107,7 @@ FROM  ?= 0
 TREE = $(shell git rev-parse --short=7 HEAD:layers 2>/dev/null || echo 0)
 
 search: ## Search schedules that were never tried, and all small worlds: three minutes
-	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=4000
+	@$(MAKE) --no-print-directory simulate-faults FROM=$$((0x$(TREE))) SEEDS=3000
 
 simulate-faults: .venv/ready ## Search SEEDS=N tiny schedules and N/5 others (from seed FROM on) and all small worlds
 	@$(BIN)/python -m tests.simulation.core --all-rules-only
