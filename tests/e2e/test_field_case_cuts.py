@@ -117,7 +117,25 @@ S3Checkpoints.put_file = rotating
 IN_THE_ORDER_OF_THE_TEXT = """
 from reprieve.adapters import s3_checkpoints
 
-s3_checkpoints.own_manifests = lambda keys, _attempt: sorted(keys, reverse=True)
+def last_word(key):
+    return key.rpartition("-")[2].lstrip("0")
+
+s3_checkpoints.own_manifests = lambda keys, _attempt: sorted(keys, key=last_word, reverse=True)
+"""
+
+# As a unit's default KillMode has it.
+EVERYBODY_IS_STOPPED = """
+from reprieve_agent import actions as do
+from reprieve_agent import notices
+
+stop = notices.stop
+
+def at_once(rules, state, now):
+    tenure = state.tenure
+    state, decided = stop(rules, state, now)
+    return state, (*decided, do.Kill(tenure.key, tenure.process)) if tenure else decided
+
+notices.stop = at_once
 """
 
 
@@ -166,6 +184,11 @@ CUTS = {
         frozenset({"attempt 2 restored_step", "steps_lost"}),
         patches={AGENT: NOBODY_ASKS},
     ),
+    "OP-17, everybody is stopped with the agent": Cut(
+        "op_17_systemd_kills_the_children_first",
+        frozenset({"attempt 2 restored_step", "steps_lost"}),
+        patches={AGENT: EVERYBODY_IS_STOPPED},
+    ),
     "OP-18, one token for life": Cut(
         "op_18_metadata_answers_401",
         frozenset({"attempt 2 restored_step"}),
@@ -183,8 +206,8 @@ CUTS = {
         patience=SHORT,
     ),
     "OP-21, names in the order of their text": Cut(
-        "op_19_newest_checkpoint_is_not_whole",
-        frozenset({"event tmp.json set aside"}),
+        "op_21_900_is_not_newer_than_1000",
+        frozenset({"attempt 2 restored_step", "event tmp.json set aside"}),
         patches={AGENT: IN_THE_ORDER_OF_THE_TEXT},
     ),
 }

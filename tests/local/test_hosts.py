@@ -163,6 +163,25 @@ def test_an_agent_that_crashes_is_started_again_and_its_job_survives(
     assert processes.alive(job)
 
 
+def test_a_stop_of_the_agent_leaves_its_host_and_its_job_until_that_powers_off(
+    fleet: Fleet, control: WorldClient
+) -> None:
+    instance_id = fleet.launch()
+    job = job_pid(fleet, instance_id)
+
+    control.stop(instance_id)
+
+    eventually(lambda: [h for h in control.hosts() if h.instance_id == instance_id and not h.pid])
+    assert fleet.state(instance_id) == "running"
+    assert processes.alive(job)
+    with pytest.raises(ControlError, match="runs no agent"):
+        control.stop(instance_id)
+    control.shut_down(instance_id)
+    eventually(lambda: fleet.state(instance_id) == "terminated")
+    assert not processes.alive(job)
+    assert control.log(kind="shut itself down", instance_id=instance_id)
+
+
 def test_a_host_whose_agent_is_not_ready_in_time_powers_off(
     fleet: Fleet, aws: Aws, control: WorldClient
 ) -> None:

@@ -96,7 +96,9 @@ class Actions:
                 world.cut(found, action.what or "network", seconds=seconds)
             case "mend":
                 world.mend(found, action.what)
-            case "terminate" | "crash" | "freeze" | "thaw" | "reboot":
+            case "shutdown":
+                world.shut_down(found)
+            case "terminate" | "crash" | "stop" | "freeze" | "thaw" | "reboot":
                 getattr(world, action.do)(found)
             case _:
                 raise AssertionError(action.do)

@@ -48,6 +48,8 @@ HOST_ACTIONS = (
     "kill",
     "terminate",
     "crash",
+    "stop",
+    "shutdown",
     "freeze",
     "thaw",
     "reboot",

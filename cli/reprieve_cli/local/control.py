@@ -96,6 +96,14 @@ class WorldClient:
         """Kill the host's agent and nothing else; the host starts it again."""
         self._act(instance_id, "crash")
 
+    def stop(self, instance_id: str) -> None:
+        """Stop the service of the host's agent in an orderly way; the host stays on without."""
+        self._act(instance_id, "stop")
+
+    def shut_down(self, instance_id: str) -> None:
+        """Power the host off from within, as somebody logged in does."""
+        self._act(instance_id, "shutdown")
+
     def freeze(self, instance_id: str) -> None:
         """Stop every process of the host."""
         self._act(instance_id, "freeze")

@@ -73,6 +73,8 @@ class Control:
             "kill": self._kill,
             "terminate": self._terminate,
             "crash": self._crash,
+            "stop": self._stop_agent,
+            "shutdown": self._shut_down,
             "freeze": self._freeze,
             "thaw": self._thaw,
             "reboot": self._reboot,
@@ -129,6 +131,12 @@ class Control:
 
     async def _crash(self, instance_id: str, _body: Body) -> None:
         self._hosts.crash(instance_id)
+
+    async def _stop_agent(self, instance_id: str, _body: Body) -> None:
+        self._hosts.stop(instance_id)
+
+    async def _shut_down(self, instance_id: str, _body: Body) -> None:
+        self._hosts.shut_down(instance_id)
 
     async def _freeze(self, instance_id: str, _body: Body) -> None:
         self._hosts.freeze(instance_id)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from reprieve_cli.local.world.market import Market
 
+LONGEST_STOP = 110 / 120  # of a notice: TimeoutStopSec of the agent's unit
+
 RECLAIMED = ("Server.SpotInstanceTermination", "Server.SpotInstanceTermination: reclaimed")
 STOPPED_BY_EC2 = ("Server.SpotInstanceShutdown", "Server.SpotInstanceShutdown: reclaimed")
 HARDWARE = ("Server.InternalError", "Server.InternalError: the host failed")
@@ -278,6 +280,25 @@ class Hosts:
             raise WrongStateError(f"{instance_id} runs no agent now")
         processes.send([pid], signal.SIGKILL)
         self._note("agent crashed", instance)
+
+    def stop(self, instance_id: str) -> None:
+        """Stop the agent's service: SIGTERM to it alone, and no new start; the host stays on."""
+        instance = self._on(instance_id)
+        if self.machine(instance_id).pid is None:
+            raise WrongStateError(f"{instance_id} runs no agent now")
+        self.machine(instance_id).stop_agent()
+        self._note("agent stopped", instance)
+
+    def shut_down(self, instance_id: str) -> None:
+        """Power the host off from within: EC2 hears of it when it is off, and nobody before."""
+        instance = self._on(instance_id)
+        self._note("shutting down", instance)
+        self._spawn(self._shut_down(instance))
+
+    async def _shut_down(self, instance: Instance) -> None:
+        longest = self._notice.total_seconds() * LONGEST_STOP
+        await self._machines[instance.instance_id].press_power_button(longest)
+        await self._shut_itself_down(instance)
 
     def freeze(self, instance_id: str) -> None:
         instance = self._on(instance_id)

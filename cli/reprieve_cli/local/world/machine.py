@@ -142,6 +142,11 @@ class Machine:
             await asyncio.wait_for(init.wait(), seconds)
         _end(init)
 
+    def stop_agent(self) -> None:
+        """Let the agent end (SIGTERM to it alone) and never start it again in this boot."""
+        if self._init is not None and self._init.returncode is None:
+            self._init.send_signal(signal.SIGUSR2)
+
     def kill(self) -> None:
         """End everything at once, without a word to anybody."""
         init, self._init = self._init, None
