@@ -38,10 +38,13 @@ from reprieve_agent.surroundings import Host, Outside
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, MetadataService, Queues
 from tests.agent.waiting import PATIENCE_SECONDS, own_token, wait_until
-from tests.builders import a_host, a_job, a_lease
+from tests.builders import a_host, a_job, a_key, a_lease
 from tests.stored import submit
 
 __all__ = ["PATIENCE_SECONDS", "own_token", "wait_until"]  # with all that is made here
+
+# That of the folders in conftest.py; no process of another test run has its token.
+OWN_KEY = a_key(token=own_token())
 
 # A job whose last word depends on every step it took: state(n) = sha256(state(n-1) + n).
 CHAIN = textwrap.dedent(

@@ -7,7 +7,6 @@ import os
 import shutil
 import textwrap
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,11 +27,6 @@ from tests.agent.test_profiles import deepspeed, hf, lightning, torch_save
 from tests.disks import small_disk
 
 KEY = LeaseKey("job-1", 2, "token-2")
-
-
-@pytest.fixture
-def told() -> list[Event]:
-    return []
 
 
 @pytest.fixture
@@ -358,26 +352,6 @@ STOCK = textwrap.dedent(
             print("state", state, flush=True)
     """
 )
-
-
-@pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
-
-
-@pytest.fixture
-def host(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
-    host = HostUnderTest(cloud, tmp_path / "a")
-    host.start()
-    yield host
-    host.close()
-
-
-@pytest.fixture
-def other(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
-    host = HostUnderTest(cloud, tmp_path / "b", instance_id="i-0bbbbbbbbbbbbbbbb")
-    yield host
-    host.close()
 
 
 def test_an_unmodified_script_is_interrupted_and_goes_on_elsewhere(

@@ -38,11 +38,11 @@ from reprieve_agent.state import AckState, Stage, State, Tenure
 from reprieve_agent.statefile import StateFile
 from reprieve_agent.work import WorkQueue
 from tests.agent.fakes import MemoryCheckpoints, Queues
-from tests.agent.harness import own_token, wait_until
+from tests.agent.harness import OWN_KEY, wait_until
 from tests.agent.test_machine import running
 from tests.builders import HOST, a_key, a_notice
 
-KEY = a_key(token=own_token())
+KEY = OWN_KEY
 SETTINGS = {
     "STACK": "Reprieve",
     "POOL": "small",
@@ -304,23 +304,6 @@ def test_reports_are_kept_in_order_over_an_outage(queues: Queues) -> None:
 
 
 # The run directory ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Places:
-    places = Places.of(KEY, state_dir=tmp_path / "state", run_dir=tmp_path / "run")
-    places.make(None)
-    return places
-
-
-@pytest.fixture
-def told() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def watcher(places: Places, told: list[Event]) -> Watcher:
-    return Watcher(KEY, places, told.append, calm_period=0.01, urgent_period=0.01)
 
 
 def say(places: Places, name: str, **content: Any) -> None:

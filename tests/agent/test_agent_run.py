@@ -32,26 +32,6 @@ from reprieve_agent.supervisor import marker
 from tests.agent.harness import Cloud, HostUnderTest, chain_job, chain_state, soon, wait_until
 
 
-@pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
-
-
-@pytest.fixture
-def host(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
-    host = HostUnderTest(cloud, tmp_path / "a")
-    host.start()
-    yield host
-    host.close()
-
-
-@pytest.fixture
-def other(cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
-    host = HostUnderTest(cloud, tmp_path / "b", instance_id="i-0bbbbbbbbbbbbbbbb")
-    yield host
-    host.close()
-
-
 def test_a_job_runs_to_its_end_and_its_last_checkpoint_is_committed(
     cloud: Cloud, host: HostUnderTest
 ) -> None:

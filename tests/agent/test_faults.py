@@ -119,11 +119,6 @@ class Fault:
     seconds: float = LONG
 
 
-@pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
-
-
 class Hosts:
     """The hosts of one story."""
 

@@ -42,11 +42,6 @@ JOB = """
 
 
 @pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
-
-
-@pytest.fixture
 def host(cloud: Cloud) -> Iterator[HostUnderTest]:
     place = Path(tempfile.mkdtemp(prefix="rt-", dir="/tmp"))  # as short as on a real host
     try:

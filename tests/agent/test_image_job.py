@@ -28,11 +28,6 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
-
-
-@pytest.fixture
 def host(calls: Path, cloud: Cloud, tmp_path: Path) -> Iterator[HostUnderTest]:
     yield from a_host(cloud, tmp_path, "i-0aaaaaaaaaaaaaaaa")
 

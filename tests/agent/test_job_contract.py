@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import reprieve_job
-from reprieve.domain.lease import Cause, LeaseKey
+from reprieve.domain.lease import Cause
 from reprieve.domain.spec import JobSpec
 from reprieve_agent import checkpoint, contract
 from reprieve_agent import events as on
@@ -29,9 +29,10 @@ from reprieve_agent.profiles import PROFILES
 from reprieve_agent.state import AckState, Request, RequestKind
 from reprieve_job import contract as job_contract
 from tests.agent import contract_files as files
+from tests.agent.harness import OWN_KEY
 from tests.agent.test_profiles import deepspeed
 
-KEY = LeaseKey("job-1", 3, "token-3")
+KEY = OWN_KEY
 
 few = settings(max_examples=30)
 
@@ -91,29 +92,12 @@ def checked(model: type[files.File], path: Path) -> files.File:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    places = Places.of(KEY, state_dir=tmp_path / "state", run_dir=tmp_path / "run")
-    places.make(None)
-    return places
-
-
-@pytest.fixture
-def told() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def watcher(places: Places, told: list[Event]) -> Watcher:
-    return Watcher(KEY, places, told.append, calm_period=0.01, urgent_period=0.01)
-
-
-@pytest.fixture
 def job(places: Places, monkeypatch: pytest.MonkeyPatch) -> reprieve_job.Job:
     for name in [*os.environ]:
         if name.startswith("REPRIEVE_") or name in {"RANK", "WORLD_SIZE"}:
             monkeypatch.delenv(name)
     monkeypatch.setenv("REPRIEVE_CONTRACT", "1")
-    monkeypatch.setenv("REPRIEVE_ATTEMPT", "3")
+    monkeypatch.setenv("REPRIEVE_ATTEMPT", str(KEY.attempt))
     monkeypatch.setenv("REPRIEVE_RUN_DIR", str(places.contract))
     monkeypatch.setenv("REPRIEVE_CKPT_DIR", str(places.checkpoints))
     monkeypatch.setattr("reprieve_job.wakeup.Wakeup.listen", lambda self: True)
@@ -220,7 +204,11 @@ def test_the_host_describes_a_frameworks_folder_as_the_schema_says(places: Place
 
     manifest = checked(files.Manifest, places.checkpoints / "step-500" / "MANIFEST.json")
     assert isinstance(manifest, files.Manifest)
-    assert (manifest.attempt, manifest.world_size, manifest.framework) == (3, 2, "deepspeed")
+    assert (manifest.attempt, manifest.world_size, manifest.framework) == (
+        KEY.attempt,
+        2,
+        "deepspeed",
+    )
 
 
 # What is read -------------------------------------------------------------------------------
