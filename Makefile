@@ -46,7 +46,7 @@ demo: $(READY) ## Interrupt and resume a job on the embedded cloud, here, withou
 test: $(READY) ## Run the tests and the main stories: a few minutes
 	@$(BIN)/pytest -m "$(EVERYWHERE) and not deep" -n $(WORKERS) $(PYTEST_ARGS)
 
-test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of 60 hosts: a quarter of an hour
+test-deep: $(READY) ## Play every field case, cut and rehearsal, then a crowd of 60 hosts: twenty minutes
 	@status=0; \
 	$(BIN)/pytest -m "$(EVERYWHERE) and deep and not crowd" -n $(WORKERS) $(PYTEST_ARGS) || status=$$?; \
 	$(if $(PYTEST_ARGS),,$(BIN)/pytest -m crowd tests/e2e || status=$$?;) \
